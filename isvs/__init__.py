@@ -1,0 +1,22 @@
+"""Inverse-scale variational sparsification: smooth images to their large-scale structure, in JAX."""
+
+from isvs.components import connected_components
+from isvs.flow import Flow
+from isvs.lbi import LBI, LBIPath, lbi_path
+from isvs.projection import component_means
+from isvs.scale_space import ScaleSpace, encode
+from isvs.smoothing import smooth
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LBI",
+    "Flow",
+    "LBIPath",
+    "ScaleSpace",
+    "component_means",
+    "connected_components",
+    "encode",
+    "lbi_path",
+    "smooth",
+]

@@ -1,0 +1,93 @@
+"""What the public functions accept, and what they say when they get something else."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def images(value: Any) -> jax.Array:
+    """Returns float images ``[..., H, W, C]`` as they are, or explains what is wrong with them."""
+    array = jnp.asarray(value)
+    if array.ndim < 3:
+        raise ValueError(
+            f"images must be [..., H, W, C] with at least 3 axes, got shape {array.shape}"
+            + ("; add a channel axis: images[..., None]" if array.ndim == 2 else "")
+        )
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"images must be floating point in [0, 1], got dtype {array.dtype}"
+            + ("; divide by 255" if jnp.issubdtype(array.dtype, jnp.integer) else "")
+        )
+    if 0 in array.shape[-3:]:
+        raise ValueError(f"images must have H, W, C >= 1, got shape {array.shape}")
+    return array
+
+
+def sparsity(value: Any, batch: tuple[int, ...]) -> jax.Array:
+    """Returns float32 levels broadcast to the batch axes; levels outside [0, 1] fail where they are known."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.ndarray, np.generic, jax.Array)
+    ):
+        raise TypeError(f"sparsity must be a number or an array, got {type(value).__name__}")
+    if not isinstance(value, jax.core.Tracer):
+        known = np.asarray(value, np.float64) if _is_local(value) else np.zeros(())
+        outside = ~((known >= 0) & (known <= 1))  # NaN is outside
+        if outside.any():
+            worst = float(np.ravel(known)[np.ravel(outside).argmax()])
+            raise ValueError(f"sparsity must lie in [0, 1] (0 = flat, 1 = original), got {worst:g}")
+    levels = jnp.asarray(value, jnp.float32)
+    try:
+        fits = np.broadcast_shapes(levels.shape, batch) == batch
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"sparsity must broadcast to the batch axes {batch} of the images, got shape {levels.shape}"
+        )
+    return jnp.broadcast_to(levels, batch)
+
+
+def _is_local(value: Any) -> bool:
+    return not isinstance(value, jax.Array) or value.is_fully_addressable
+
+
+def links_shape(down: jax.Array, right: jax.Array) -> tuple[int, ...]:
+    """The pixel shape ``[..., H, W]`` that two link masks describe."""
+    for name, mask in (("down", down), ("right", right)):
+        if mask.dtype != jnp.bool_:
+            raise TypeError(f"{name} must be bool (True = tied), got dtype {mask.dtype}")
+    expected = "expected down [..., H-1, W] and right [..., H, W-1] of one image size"
+    got = f"got down {down.shape} and right {right.shape}"
+    if down.ndim < 2 or right.ndim != down.ndim or down.shape[:-2] != right.shape[:-2]:
+        raise ValueError(f"{expected}, {got}")
+    height, width = right.shape[-2], down.shape[-1]
+    if height < 1 or width < 1 or down.shape[-2] != height - 1 or right.shape[-1] != width - 1:
+        raise ValueError(f"{expected}, {got}")
+    return (*down.shape[:-2], height, width)
+
+
+def choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Fails for an unknown name and lists the known ones."""
+    known = sorted(choices)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def positive(name: str, value: Any, *, above: float = 0.0) -> None:
+    """Fails unless a number is finite and above a bound."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a Python number, got {type(value).__name__}")
+    if not (math.isfinite(value) and value > above):
+        raise ValueError(f"{name} must be above {above:g} and finite, got {value!r}")
+
+
+def count(name: str, value: Any) -> None:
+    """Fails unless a number is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a Python int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")

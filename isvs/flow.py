@@ -1,0 +1,241 @@
+"""The limit dynamics of the iteration (kappa to infinity): the time at which every edge enters the support.
+
+With ``L(u, gamma) = 1/2 ||u - x||^2 + 1/(2 nu) ||D u - gamma||^2`` the paper's Eq. 3 becomes, per edge (one C-vector
+across the channels) with subgradient `rho`:
+
+    inactive edge:  d rho/dt = D u / nu, until ||rho|| = 1: then it enters the support
+    active edge:    ||rho|| = 1, gamma = <D u, rho> rho; rho turns towards D u; it leaves where <D u, rho> < 0
+    always:         (nu I + D^T P D) u = nu x,   P = I (inactive), I - rho rho^T (active)
+
+All three hold exactly in the limit; what is approximate here is that `u` is held fixed over a step of time and solved
+to a few Chebyshev sweeps. Time is logarithmic, so steps are geometric.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from isvs import _checks, grid
+
+# Above any time that matters; its inverse is still a normal float32.
+_HUGE = 1e30
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """The limit solver: settings of the geometric time steps.
+
+    Attributes:
+      ratio: one step takes the time from ``t`` to ``ratio * t``; nearer to 1 is more accurate and slower.
+      sweeps: Chebyshev sweeps for `u` in a step, started from the step before.
+      horizon: the run ends at this multiple of the time at which the first edge enters. Later entries are placed by
+        extrapolation from the state then.
+      nu: the coupling of ``D u`` and ``gamma`` in the loss; the paper's default is 1.
+      block_pixels: about how many pixels are solved side by side. The default keeps a block within a CPU's cache and
+        still fills a GPU.
+    """
+
+    ratio: float = 1.06
+    sweeps: int = 2
+    horizon: float = 400.0
+    nu: float = 1.0
+    block_pixels: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        _checks.positive("ratio", self.ratio, above=1.0)
+        _checks.positive("horizon", self.horizon, above=1.0)
+        _checks.positive("nu", self.nu)
+        _checks.count("sweeps", self.sweeps)
+        _checks.count("block_pixels", self.block_pixels)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of time the horizon takes."""
+        return math.ceil(math.log(self.horizon) / math.log(self.ratio))
+
+
+class _Edges(NamedTuple):
+    """The edges of one direction.
+
+    `normaliser` is ``||rho||^2 = 1`` for an active edge and infinity for an inactive one, so that ``gamma`` is
+    ``<D u, rho> rho / normaliser`` for both. The divisions by it have a second use: XLA on CPU computes cheap producers
+    again in each consumer, and a division is not cheap, so that inner products over channels are computed once.
+    """
+
+    rho: jax.Array  # [C, h, w]
+    normaliser: jax.Array  # [h, w]
+    entry: jax.Array  # [h, w], the last time that the edge entered, infinity before
+
+
+class _State(NamedTuple):
+    time: jax.Array  # [lanes]
+    u: jax.Array  # [C, H, W * lanes]
+    down: _Edges
+    right: _Edges
+
+
+def entry_times(x: jax.Array, lanes: int, solver: Flow) -> tuple[jax.Array, jax.Array]:
+    """The time at which each edge enters the support.
+
+    Args:
+      x: a tile ``[C, H, W * lanes]``.
+      lanes: how many images the tile holds.
+      solver: the settings.
+
+    Returns:
+      ``[H-1, W * lanes]`` for the edges down and ``[H, (W-1) * lanes]`` for those right; infinity for edges that
+      never enter.
+    """
+
+    def step(state: _State, _: None) -> tuple[_State, None]:
+        return _step(state, x, lanes, solver), None
+
+    state, _ = jax.lax.scan(step, _init(x, lanes, solver), length=solver.steps)
+    # The path ends at the image itself, so the edges still outside are driven by its differences from here on.
+    slopes = _slopes(x, lanes, solver.nu)
+    return (
+        _extrapolate(state.down, slopes[0], _along_row(state.time, slopes[0], lanes)),
+        _extrapolate(state.right, slopes[1], _along_row(state.time, slopes[1], lanes)),
+    )
+
+
+def _slopes(u: jax.Array, lanes: int, nu: float) -> tuple[jax.Array, jax.Array]:
+    return grid.difference_down(u) / nu, grid.difference_right(u, lanes) / nu
+
+
+def _along_row(per_image: jax.Array, edges: jax.Array, lanes: int) -> jax.Array:
+    return grid.across(per_image, edges.shape[-1] // lanes)
+
+
+def _init(x: jax.Array, lanes: int, solver: Flow) -> _State:
+    """The state at the time when the first edge is about to enter: until then every edge integrates a constant."""
+    nu = solver.nu
+
+    def at_rest(slope: jax.Array) -> _Edges:
+        rho = jnp.zeros_like(slope)
+        return _Edges(rho, rho[0] + jnp.inf, rho[0] + jnp.inf)
+
+    down, right = (at_rest(slope) for slope in _slopes(x, lanes, nu))
+    # Chebyshev sweeps shrink the error by this factor each.
+    factor = (math.sqrt(nu + 8) - math.sqrt(nu)) / (math.sqrt(nu + 8) + math.sqrt(nu))
+    sweeps = math.ceil(math.log(1e-6) / math.log(factor))
+    u = _relax(x, x, down, right, lanes, nu, sweeps)
+    slopes = _slopes(u, lanes, nu)
+    steepest = jnp.maximum(*(_largest_norm_squared(slope, lanes) for slope in slopes))
+    # A flat image has no first entry; any time does, as long as it is finite.
+    time = 0.999 / jnp.sqrt(jnp.maximum(steepest, 1e-20))
+    down, right = (
+        edges._replace(rho=_along_row(time, slope, lanes) * slope)
+        for edges, slope in zip((down, right), slopes, strict=True)
+    )
+    return _State(time, u, down, right)
+
+
+def _largest_norm_squared(slope: jax.Array, lanes: int) -> jax.Array:
+    norms = grid.separate(grid.channel_dot(slope, slope), lanes)
+    return jnp.max(norms, axis=(1, 2), initial=0)
+
+
+def _step(state: _State, x: jax.Array, lanes: int, solver: Flow) -> _State:
+    duration = (solver.ratio - 1) * state.time
+    down, right = (
+        _advance(
+            edges, slope, _along_row(state.time, slope, lanes), _along_row(duration, slope, lanes)
+        )
+        for edges, slope in zip(
+            (state.down, state.right), _slopes(state.u, lanes, solver.nu), strict=True
+        )
+    )
+    u = _relax(state.u, x, down, right, lanes, solver.nu, solver.sweeps)
+    return _State(state.time + duration, u, down, right)
+
+
+def _advance(edges: _Edges, slope: jax.Array, time: jax.Array, duration: jax.Array) -> _Edges:
+    """Moves the edges of one direction through a step of time with ``slope = D u / nu`` held fixed."""
+    rho, normaliser, entry = edges
+    inactive = jnp.isinf(normaliser)
+    along = grid.channel_dot(rho, slope)
+    steepness = grid.channel_dot(slope, slope)
+    stays = ~inactive & (along >= 0)
+    until_entry = _time_to_unit_norm(rho, along, steepness, inactive)
+    enters = until_entry < duration
+    # An active edge turns: rho + duration * slope, put back to unit norm (it cannot overshoot the slope's direction).
+    # Any other one integrates, and stops at unit norm if it gets there.
+    # (The root of the inverse, since XLA makes 1 / sqrt an rsqrt, which its CPU backend does not vectorise.)
+    norm_squared = 1 + 2 * duration * along + duration**2 * steepness
+    shrink = jnp.sqrt(1 / jnp.where(stays, norm_squared, 1))
+    return _Edges(
+        shrink * (rho + jnp.minimum(until_entry, duration) * slope),
+        jnp.where(stays | enters, 1, jnp.inf),
+        jnp.where(enters, time + until_entry, entry),
+    )
+
+
+def _time_to_unit_norm(
+    rho: jax.Array, along: jax.Array, steepness: jax.Array, inactive: jax.Array
+) -> jax.Array:
+    """The positive root of ``||rho + t slope||^2 = 1``; huge where there is none, and for active edges."""
+    missing = jnp.maximum(1 - grid.channel_dot(rho, rho), 0)
+    # This form of the root divides by a sum of like signs where it matters, so nothing cancels.
+    divisor = along + jnp.sqrt(along**2 + steepness * missing)
+    return jnp.where(inactive, missing, _HUGE) / jnp.maximum(divisor, 1 / _HUGE)
+
+
+def _extrapolate(edges: _Edges, slope: jax.Array, time: jax.Array) -> jax.Array:
+    """Entry times, with those still to come under a constant slope; infinity where the slope is zero."""
+    steepness = grid.channel_dot(slope, slope)
+    entered = jnp.isfinite(edges.entry)
+    until_entry = _time_to_unit_norm(
+        edges.rho, grid.channel_dot(edges.rho, slope), steepness, ~entered
+    )
+    return jnp.where(entered, edges.entry, jnp.where(steepness > 0, time + until_entry, jnp.inf))
+
+
+def _relax(
+    u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, lanes: int, nu: float, sweeps: int
+) -> jax.Array:
+    """Chebyshev sweeps on ``(nu I + D^T P D) u = nu x``, whose spectrum lies in ``[nu, nu + 8]``.
+
+    The sweeps are a loop and not written out: XLA on CPU would fuse one into the next and compute everything many
+    times over.
+    """
+
+    def sweep(
+        carry: tuple[jax.Array, jax.Array], weights: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        u, direction = carry
+        momentum, gain = weights
+        direction = momentum * direction + gain * _residual(u, x, down, right, lanes, nu)
+        return (u + direction, direction), None
+
+    weights = jnp.asarray(_chebyshev_weights(nu, sweeps), u.dtype)
+    (u, _), _ = jax.lax.scan(sweep, (u, jnp.zeros_like(u)), (weights[:, 0], weights[:, 1]))
+    return u
+
+
+def _chebyshev_weights(nu: float, sweeps: int) -> list[tuple[float, float]]:
+    centre, radius = nu + 4.0, 4.0
+    weights = [(0.0, 1 / centre)]
+    weight = radius / centre
+    for _ in range(sweeps - 1):
+        following = 1 / (2 * centre / radius - weight)
+        weights.append((following * weight, 2 * following / radius))
+        weight = following
+    return weights
+
+
+def _residual(
+    u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, lanes: int, nu: float
+) -> jax.Array:
+    def tied_part(difference: jax.Array, edges: _Edges) -> jax.Array:  # P D u
+        along = grid.channel_dot(edges.rho, difference) / edges.normaliser
+        return difference - along * edges.rho
+
+    return nu * (x - u) - grid.adjoint(
+        tied_part(grid.difference_down(u), down),
+        tied_part(grid.difference_right(u, lanes), right),
+        lanes,
+    )

@@ -71,46 +71,39 @@ class _Edges(NamedTuple):
 
 
 class _State(NamedTuple):
-    time: jax.Array  # [lanes]
-    u: jax.Array  # [C, H, W * lanes]
+    time: jax.Array  # []
+    u: jax.Array  # [C, H, W]
     down: _Edges
     right: _Edges
 
 
-def entry_times(x: jax.Array, lanes: int, solver: Flow) -> tuple[jax.Array, jax.Array]:
+def entry_times(x: jax.Array, solver: Flow) -> tuple[jax.Array, jax.Array]:
     """The time at which each edge enters the support.
 
     Args:
-      x: a tile ``[C, H, W * lanes]``.
-      lanes: how many images the tile holds.
+      x: one image, planes ``[C, H, W]``.
       solver: the settings.
 
     Returns:
-      ``[H-1, W * lanes]`` for the edges down and ``[H, (W-1) * lanes]`` for those right; infinity for edges that
-      never enter.
+      ``[H-1, W]`` for the edges down and ``[H, W-1]`` for those right; infinity for edges that never enter.
     """
 
     def step(state: _State, _: None) -> tuple[_State, None]:
-        return _step(state, x, lanes, solver), None
+        return _step(state, x, solver), None
 
-    state, _ = jax.lax.scan(step, _init(x, lanes, solver), length=solver.steps)
+    state, _ = jax.lax.scan(step, _init(x, solver), length=solver.steps)
     # The path ends at the image itself, so the edges still outside are driven by its differences from here on.
-    slopes = _slopes(x, lanes, solver.nu)
-    return (
-        _extrapolate(state.down, slopes[0], _along_row(state.time, slopes[0], lanes)),
-        _extrapolate(state.right, slopes[1], _along_row(state.time, slopes[1], lanes)),
-    )
+    slope_down, slope_right = _slopes(x, solver.nu)
+    down = _extrapolate(state.down, slope_down, state.time)
+    right = _extrapolate(state.right, slope_right, state.time)
+    return down, right
 
 
-def _slopes(u: jax.Array, lanes: int, nu: float) -> tuple[jax.Array, jax.Array]:
-    return grid.difference_down(u) / nu, grid.difference_right(u, lanes) / nu
+def _slopes(u: jax.Array, nu: float) -> tuple[jax.Array, jax.Array]:
+    return grid.difference_down(u) / nu, grid.difference_right(u) / nu
 
 
-def _along_row(per_image: jax.Array, edges: jax.Array, lanes: int) -> jax.Array:
-    return grid.across(per_image, edges.shape[-1] // lanes)
-
-
-def _init(x: jax.Array, lanes: int, solver: Flow) -> _State:
+def _init(x: jax.Array, solver: Flow) -> _State:
     """The state at the time when the first edge is about to enter: until then every edge integrates a constant."""
     nu = solver.nu
 
@@ -118,38 +111,29 @@ def _init(x: jax.Array, lanes: int, solver: Flow) -> _State:
         rho = jnp.zeros_like(slope)
         return _Edges(rho, rho[0] + jnp.inf, rho[0] + jnp.inf)
 
-    down, right = (at_rest(slope) for slope in _slopes(x, lanes, nu))
+    down, right = (at_rest(slope) for slope in _slopes(x, nu))
     # Chebyshev sweeps shrink the error by this factor each.
     factor = (math.sqrt(nu + 8) - math.sqrt(nu)) / (math.sqrt(nu + 8) + math.sqrt(nu))
-    sweeps = math.ceil(math.log(1e-6) / math.log(factor))
-    u = _relax(x, x, down, right, lanes, nu, sweeps)
-    slopes = _slopes(u, lanes, nu)
-    steepest = jnp.maximum(*(_largest_norm_squared(slope, lanes) for slope in slopes))
+    u = _relax(x, x, down, right, nu, sweeps=math.ceil(math.log(1e-6) / math.log(factor)))
+    slope_down, slope_right = _slopes(u, nu)
+    steepest = jnp.maximum(_largest_norm_squared(slope_down), _largest_norm_squared(slope_right))
     # A flat image has no first entry; any time does, as long as it is finite.
     time = 0.999 / jnp.sqrt(jnp.maximum(steepest, 1e-20))
-    down, right = (
-        edges._replace(rho=_along_row(time, slope, lanes) * slope)
-        for edges, slope in zip((down, right), slopes, strict=True)
+    return _State(
+        time, u, down._replace(rho=time * slope_down), right._replace(rho=time * slope_right)
     )
-    return _State(time, u, down, right)
 
 
-def _largest_norm_squared(slope: jax.Array, lanes: int) -> jax.Array:
-    norms = grid.separate(grid.channel_dot(slope, slope), lanes)
-    return jnp.max(norms, axis=(1, 2), initial=0)
+def _largest_norm_squared(slope: jax.Array) -> jax.Array:
+    return jnp.max(grid.channel_dot(slope, slope), initial=0)
 
 
-def _step(state: _State, x: jax.Array, lanes: int, solver: Flow) -> _State:
+def _step(state: _State, x: jax.Array, solver: Flow) -> _State:
     duration = (solver.ratio - 1) * state.time
-    down, right = (
-        _advance(
-            edges, slope, _along_row(state.time, slope, lanes), _along_row(duration, slope, lanes)
-        )
-        for edges, slope in zip(
-            (state.down, state.right), _slopes(state.u, lanes, solver.nu), strict=True
-        )
-    )
-    u = _relax(state.u, x, down, right, lanes, solver.nu, solver.sweeps)
+    slope_down, slope_right = _slopes(state.u, solver.nu)
+    down = _advance(state.down, slope_down, state.time, duration)
+    right = _advance(state.right, slope_right, state.time, duration)
+    u = _relax(state.u, x, down, right, solver.nu, solver.sweeps)
     return _State(state.time + duration, u, down, right)
 
 
@@ -195,7 +179,7 @@ def _extrapolate(edges: _Edges, slope: jax.Array, time: jax.Array) -> jax.Array:
 
 
 def _relax(
-    u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, lanes: int, nu: float, sweeps: int
+    u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, nu: float, sweeps: int
 ) -> jax.Array:
     """Chebyshev sweeps on ``(nu I + D^T P D) u = nu x``, whose spectrum lies in ``[nu, nu + 8]``.
 
@@ -208,7 +192,7 @@ def _relax(
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
         u, direction = carry
         momentum, gain = weights
-        direction = momentum * direction + gain * _residual(u, x, down, right, lanes, nu)
+        direction = momentum * direction + gain * _residual(u, x, down, right, nu)
         return (u + direction, direction), None
 
     weights = jnp.asarray(_chebyshev_weights(nu, sweeps), u.dtype)
@@ -227,15 +211,11 @@ def _chebyshev_weights(nu: float, sweeps: int) -> list[tuple[float, float]]:
     return weights
 
 
-def _residual(
-    u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, lanes: int, nu: float
-) -> jax.Array:
+def _residual(u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, nu: float) -> jax.Array:
     def tied_part(difference: jax.Array, edges: _Edges) -> jax.Array:  # P D u
         along = grid.channel_dot(edges.rho, difference) / edges.normaliser
         return difference - along * edges.rho
 
     return nu * (x - u) - grid.adjoint(
-        tied_part(grid.difference_down(u), down),
-        tied_part(grid.difference_right(u, lanes), right),
-        lanes,
+        tied_part(grid.difference_down(u), down), tied_part(grid.difference_right(u), right)
     )

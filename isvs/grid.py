@@ -1,8 +1,8 @@
 """Differences on the pixel grid, their adjoint, and the channel groups that they form.
 
-Arrays inside the solvers are *tiles*, ``[C, H, W * lanes]``: a few images of one size, interleaved pixel by pixel along
-the last axis (``lanes`` is 1 for a single image). A group (one edge across its channels) is then a sum of a few slices,
-a step down is one row and a step right is `lanes` places, so that every operation runs over long contiguous rows.
+The solvers are written for one image, as planes ``[C, H, W]``, and `jax.vmap` maps them over a batch. Channels come
+first, so that a group (one edge across its channels) is a sum of a few slices and operations run over contiguous rows:
+measured on CPU, several times faster than ``[H, W, C]``.
 """
 
 import math
@@ -14,41 +14,23 @@ import jax.numpy as jnp
 _WRITTEN_OUT = 8
 
 
-def interleave(images: jax.Array) -> jax.Array:
-    """Makes a tile of images: ``[lanes, H, W, C]`` to ``[C, H, W * lanes]``."""
-    lanes, height, width, channels = images.shape
-    return images.transpose(3, 1, 2, 0).reshape(channels, height, width * lanes)
-
-
-def separate(values: jax.Array, lanes: int) -> jax.Array:
-    """Takes a tile apart: ``[..., H, W * lanes]`` to ``[lanes, ..., H, W]``."""
-    *rest, row = values.shape
-    return jnp.moveaxis(values.reshape(*rest, row // lanes, lanes), -1, 0)
-
-
-def across(per_image: jax.Array, width: int) -> jax.Array:
-    """Lays one value per image along a row of a tile: ``[lanes]`` to ``[width * lanes]``."""
-    return jnp.tile(per_image, width)
-
-
 def difference_down(u: jax.Array) -> jax.Array:
-    """Down: ``u[i + 1, j] - u[i, j]``, ``[C, H, W * lanes]`` to ``[C, H-1, W * lanes]``."""
+    """Down: ``u[i + 1, j] - u[i, j]``, ``[C, H, W]`` to ``[C, H-1, W]``."""
     return u[:, 1:] - u[:, :-1]
 
 
-def difference_right(u: jax.Array, lanes: int) -> jax.Array:
-    """Right: ``u[i, j + 1] - u[i, j]``, ``[C, H, W * lanes]`` to ``[C, H, (W-1) * lanes]``."""
-    return u[:, :, lanes:] - u[:, :, : u.shape[2] - lanes]
+def difference_right(u: jax.Array) -> jax.Array:
+    """Right: ``u[i, j + 1] - u[i, j]``, ``[C, H, W]`` to ``[C, H, W-1]``."""
+    return u[:, :, 1:] - u[:, :, :-1]
 
 
-def adjoint(down: jax.Array, right: jax.Array, lanes: int) -> jax.Array:
-    """What ``D^T`` makes of values on edges: ``<D u, (down, right)> = <u, adjoint(down, right)>``."""
+def adjoint(down: jax.Array, right: jax.Array) -> jax.Array:
+    """``D^T`` on values of the edges, with ``<D u, e> = <u, D^T e>``."""
     # One padded array and two slices of it: XLA on CPU vectorises these, but not two pads inside a sum.
-    rows = jax.lax.pad(down, jnp.zeros((), down.dtype), ((0, 0, 0), (1, 1, 0), (0, 0, 0)))
-    columns = jax.lax.pad(
-        right, jnp.zeros((), right.dtype), ((0, 0, 0), (0, 0, 0), (lanes, lanes, 0))
-    )
-    return rows[:, :-1] - rows[:, 1:] + columns[:, :, :-lanes] - columns[:, :, lanes:]
+    zero = jnp.zeros((), down.dtype)
+    rows = jax.lax.pad(down, zero, ((0, 0, 0), (1, 1, 0), (0, 0, 0)))
+    columns = jax.lax.pad(right, zero, ((0, 0, 0), (0, 0, 0), (1, 1, 0)))
+    return rows[:, :-1] - rows[:, 1:] + columns[:, :, :-1] - columns[:, :, 1:]
 
 
 def channel_dot(a: jax.Array, b: jax.Array) -> jax.Array:

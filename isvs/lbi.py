@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from isvs import _checks, grid
-from isvs.batching import map_images
+from isvs.batching import map_blocks
 from isvs.components import connected_components
 from isvs.projection import component_means
 
@@ -61,33 +61,36 @@ class LBI:
 
 
 class State(NamedTuple):
-    """Where the iteration is, for one tile of images ``[C, H, W * lanes]``."""
+    """Where the iteration is, for one image or, with a leading axis, for a batch."""
 
-    u: jax.Array  # [C, H, W * lanes]
-    down: jax.Array  # z on the edges down, [C, H-1, W * lanes]
-    right: jax.Array  # z on the edges right, [C, H, (W-1) * lanes]
+    u: jax.Array  # [C, H, W]
+    potential: jax.Array  # u + kappa D^T z, [C, H, W]
+    down: jax.Array  # z on the edges down, [C, H-1, W]
+    right: jax.Array  # z on the edges right, [C, H, W-1]
 
 
-def init(x: jax.Array, lanes: int) -> State:
-    """``u = z = 0``."""
+def init(x: jax.Array) -> State:
+    """``u = z = 0``, for one image ``[C, H, W]``."""
     u = jnp.zeros_like(x)
-    return State(u, grid.difference_down(u), grid.difference_right(u, lanes))
+    return State(u, u, grid.difference_down(u), grid.difference_right(u))
 
 
-def step(state: State, x: jax.Array, lanes: int, solver: LBI) -> State:
-    """One step of the iteration.
+def step(state: State, x: jax.Array, solver: LBI) -> State:
+    """One step of the iteration for one image ``[C, H, W]``.
 
-    d = (D u - gamma) / nu,   gamma = kappa shrink(z)
-    u <- u - kappa alpha (u - x + D^T d)
-    z <- z + alpha d                            (both from the old u and gamma)
+        d = (D u - gamma) / nu,   gamma = kappa shrink(z)
+        u <- u - kappa alpha (u - x + D^T d)
+        z <- z + alpha d                            (both from the old u and gamma)
+
+    The second line is computed as ``u + kappa D^T z <- u + kappa D^T z - kappa alpha (u - x)``, which is the same since
+    ``alpha d`` is what `z` moves by: it needs the new `z` alone and not the `d` of four edges, and XLA on CPU then
+    takes half the time.
     """
-    alpha = solver.alpha(x.shape[1], x.shape[2] // lanes)
+    alpha = solver.alpha(x.shape[1], x.shape[2])
     down = _advance_z(state.down, grid.difference_down(state.u), alpha, solver)
-    right = _advance_z(state.right, grid.difference_right(state.u, lanes), alpha, solver)
-    # alpha d is what z moved by; taking it from there lets XLA compute each difference once.
-    moved = grid.adjoint(down - state.down, right - state.right, lanes)
-    u = state.u - solver.kappa * alpha * (state.u - x) - solver.kappa * moved
-    return State(u, down, right)
+    right = _advance_z(state.right, grid.difference_right(state.u), alpha, solver)
+    potential = state.potential - solver.kappa * alpha * (state.u - x)
+    return State(potential - solver.kappa * grid.adjoint(down, right), potential, down, right)
 
 
 def _advance_z(z: jax.Array, difference: jax.Array, alpha: float, solver: LBI) -> jax.Array:
@@ -96,104 +99,114 @@ def _advance_z(z: jax.Array, difference: jax.Array, alpha: float, solver: LBI) -
 
 def _shrinkage(z: jax.Array) -> jax.Array:
     """``max(0, 1 - 1 / ||z||)`` per group, with a finite gradient (zero) at ``z = 0``."""
-    norm_squared = grid.channel_dot(z, z)
-    inside = norm_squared <= 1
-    return jnp.where(inside, 0, 1 - 1 / jnp.sqrt(jnp.where(inside, 1, norm_squared)))
+    norm_squared = jnp.maximum(grid.channel_dot(z, z), 1)
+    # The root of the inverse, since XLA makes 1 / sqrt an rsqrt, which its CPU backend does not vectorise.
+    return 1 - jnp.sqrt(1 / norm_squared)
 
 
-def advance(state: State, x: jax.Array, lanes: int, steps: int, solver: LBI) -> State:
-    """Several steps: the recurring work of training that carries the iteration along."""
-    return jax.lax.scan(lambda s, _: (step(s, x, lanes, solver), None), state, length=steps)[0]
+def _step_all(state: State, x: jax.Array, solver: LBI) -> State:
+    return jax.vmap(functools.partial(step, solver=solver))(state, x)
 
 
-def in_support(z: jax.Array) -> jax.Array:
-    """Whether ``gamma`` is not zero: ``[C, ...]`` to bool ``[...]``."""
-    return grid.channel_dot(z, z) > 1
+def advance(state: State, x: jax.Array, steps: int, solver: LBI) -> State:
+    """Several steps of a batch ``[b, C, H, W]``: the recurring work of training that carries the iteration along."""
+    return jax.lax.scan(lambda s, _: (_step_all(s, x, solver), None), state, length=steps)[0]
+
+
+def _in_support(z: jax.Array) -> jax.Array:
+    """Whether ``gamma`` is not zero: ``[b, C, h, w]`` to bool ``[b, h, w]``."""
+    return jax.vmap(grid.channel_dot)(z, z) > 1
 
 
 class Records(NamedTuple):
-    """What is kept of a tile at the first step at which a level is reached."""
+    """What is kept of the images at the first step at which each level is reached."""
 
-    steps: jax.Array  # int32 [lanes], -1 until then
-    u: jax.Array  # [C, H, W * lanes]
-    down: jax.Array  # bool [H-1, W * lanes], the support
-    right: jax.Array  # bool [H, (W-1) * lanes]
+    steps: jax.Array  # int32 [b, L], -1 until then
+    u: jax.Array  # [b, L, C, H, W]
+    down: jax.Array  # bool [b, L, H-1, W], the support
+    right: jax.Array  # bool [b, L, H, W-1]
 
 
 def record_path(
-    x: jax.Array, lanes: int, levels: jax.Array, solver: LBI, *, rematerialise: bool = False
+    x: jax.Array, levels: jax.Array, solver: LBI, *, rematerialise: bool = False
 ) -> Records:
-    """Runs a tile until every image has reached every level, or to the bound on steps.
+    """Runs a batch ``[b, C, H, W]`` until every image has reached its levels ``[b, L]``, or to the bound on steps.
 
-    Args:
-      x: a tile ``[C, H, W * lanes]``.
-      lanes: how many images it holds.
-      levels: ``[L, lanes]``.
-      solver: the settings.
-      rematerialise: store one state per chunk of steps for the backward pass, and compute the others again.
-
-    Returns:
-      Records with a leading axis L.
+    With `rematerialise`, one state per chunk of steps is stored for the backward pass, and the others computed again.
     """
-    width = x.shape[2] // lanes
     # The smallest number of edges that makes the level; the offset absorbs the rounding of, say, 0.6 * 1000.
-    needed = jnp.ceil(levels * grid.edge_count(x.shape[1], width) - 1e-3).astype(jnp.int32)
-
-    def look(state: State, records: Records, number: jax.Array) -> Records:
-        down, right = in_support(state.down), in_support(state.right)
-        size = _count(down, lanes) + _count(right, lanes)
-        reached = (records.steps < 0) & (size >= needed)  # [L, lanes]
-
-        def write(records: Records) -> Records:
-            def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-                mask = jnp.tile(reached, old.shape[-1] // lanes)  # [L, w * lanes]
-                return jnp.where(jnp.expand_dims(mask, range(1, old.ndim - 1)), new, old)
-
-            return Records(
-                jnp.where(reached, number, records.steps),
-                choose(state.u, records.u),
-                choose(down, records.down),
-                choose(right, records.right),
-            )
-
-        return jax.lax.cond(jnp.any(reached), write, lambda records: records, records)
+    needed = jnp.ceil(levels * grid.edge_count(*x.shape[2:]) - 1e-3).astype(jnp.int32)
 
     Carry = tuple[State, Records]
 
-    def one_step(carry: Carry, number: jax.Array) -> tuple[Carry, None]:
-        state = step(carry[0], x, lanes, solver)
-        return (state, look(state, carry[1], number)), None
+    def search(state: State, _: None) -> tuple[State, jax.Array]:
+        state = _step_all(state, x, solver)
+        return state, _support_size(state)
 
-    def chunk(carry: Carry, numbers: jax.Array) -> tuple[Carry, None]:
-        def run(carry: Carry) -> Carry:
-            return jax.lax.scan(one_step, carry, numbers)[0]
+    def record(carry: Carry, number: jax.Array) -> tuple[Carry, None]:
+        state = _step_all(carry[0], x, solver)
+        return (state, _look(state, carry[1], number, needed)), None
 
-        if rematerialise:
-            run = jax.checkpoint(run)
-        return jax.lax.cond(jnp.any(carry[1].steps < 0), run, lambda carry: carry, carry), None
+    def chunk(carry: Carry, numbers: jax.Array) -> Carry:
+        state, records = carry
+        end, sizes = jax.lax.scan(search, state, length=_CHUNK)  # sizes: [steps, b]
+        reached = (records.steps < 0) & (jnp.max(sizes, axis=0)[:, None] >= needed)
+        # Keeping the records at hand costs more than a step does; so the steps of a chunk are taken without, and once
+        # more with them if a level was reached among them.
+        records = jax.lax.cond(
+            jnp.any(reached),
+            lambda: jax.lax.scan(record, (state, records), numbers)[0][1],
+            lambda: records,
+        )
+        return end, records
 
-    start = init(x, lanes)
-    levels_axis = jnp.zeros_like(levels[:, :1], dtype=x.dtype)  # [L, 1]
-    empty = Records(
-        jnp.full_like(needed, -1),
-        levels_axis[..., None, None] + start.u,
-        (levels_axis[..., None] + start.down[0]) > 0,
-        (levels_axis[..., None] + start.right[0]) > 0,
-    )
-    empty = look(
-        start, empty, jnp.zeros_like(needed, shape=())
-    )  # level 0 holds before the first step
+    if rematerialise:
+        chunk = jax.checkpoint(chunk)
+
+    def until_done(carry: Carry, numbers: jax.Array) -> tuple[Carry, None]:
+        unfinished = jnp.any(carry[1].steps < 0)
+        return jax.lax.cond(unfinished, chunk, lambda carry, _: carry, carry, numbers), None
+
+    start = jax.vmap(init)(x)
+    nothing = _look(start, _no_records(start, needed), jnp.zeros_like(needed, shape=()), needed)
     chunks = -(-solver.max_steps // _CHUNK)
     numbers = 1 + jnp.arange(chunks * _CHUNK, dtype=jnp.int32).reshape(chunks, _CHUNK)
-    (_, records), _ = jax.lax.scan(chunk, (start, empty), numbers)
+    (_, records), _ = jax.lax.scan(until_done, (start, nothing), numbers)
     late = records.steps > solver.max_steps  # the last chunk may run over the bound
     return records._replace(steps=jnp.where(late, -1, records.steps))
 
 
-def _count(mask: jax.Array, lanes: int) -> jax.Array:
-    """True values per image: bool ``[h, w * lanes]`` to int32 ``[lanes]``."""
-    rows = jnp.sum(mask, axis=0, dtype=jnp.int32)
-    return jnp.sum(rows.reshape(rows.shape[0] // lanes, lanes), axis=0)
+def _no_records(start: State, needed: jax.Array) -> Records:
+    def per_level(values: jax.Array) -> jax.Array:
+        return jnp.repeat(values[:, None], needed.shape[1], axis=1)
+
+    down, right = _in_support(start.down), _in_support(start.right)
+    return Records(jnp.full_like(needed, -1), per_level(start.u), per_level(down), per_level(right))
+
+
+def _look(state: State, records: Records, number: jax.Array, needed: jax.Array) -> Records:
+    """Records the state of the images that have just reached a level; `needed` is ``[b, L]``."""
+    reached = (records.steps < 0) & (_support_size(state)[:, None] >= needed)
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(jnp.expand_dims(reached, range(2, old.ndim)), new[:, None], old)
+
+    return Records(
+        jnp.where(reached, number, records.steps),
+        choose(state.u, records.u),
+        choose(_in_support(state.down), records.down),
+        choose(_in_support(state.right), records.right),
+    )
+
+
+def _support_size(state: State) -> jax.Array:
+    """How many edges of each image are in the support: int32 ``[b]``."""
+    return _count(_in_support(state.down)) + _count(_in_support(state.right))
+
+
+def _count(mask: jax.Array) -> jax.Array:
+    """True values per image: bool ``[b, h, w]`` to int32 ``[b]``."""
+    return jnp.sum(mask, axis=(1, 2), dtype=jnp.int32)
 
 
 @jax.tree_util.register_dataclass
@@ -261,18 +274,13 @@ def run_path(
     flat = images.reshape(math.prod(batch), height, width, channels)
     pixels = flat.astype(jnp.promote_types(images.dtype, jnp.float32))
 
-    def solve(tile: jax.Array, lanes: int, levels: jax.Array) -> Records:
-        return record_path(tile, lanes, levels.T, solver, rematerialise=rematerialise)
+    def solve(planes: jax.Array, levels: jax.Array) -> Records:
+        return record_path(planes, levels, solver, rematerialise=rematerialise)
 
-    records: Records = map_images(
-        solve,
-        pixels,
-        levels.reshape(levels.shape[0], flat.shape[0]).T,
-        block_pixels=solver.block_pixels,
-    )
+    levels_of_each = levels.reshape(levels.shape[0], flat.shape[0]).T  # [B, L]
+    records: Records = map_blocks(solve, pixels, levels_of_each, block_pixels=solver.block_pixels)
     # From one image after the other, [B, L, ...], to one level after the other, [L, B, ...].
-    steps, u, down, right = (jnp.moveaxis(a, 1, 0) for a in records)
-    steps = steps[..., 0]  # a row of one place
+    steps, u, down, right = (jnp.swapaxes(a, 0, 1) for a in records)
     u = jnp.moveaxis(u, 2, -1)  # [L, B, H, W, C]
     reached = steps >= 0
     differs_down = jnp.any(pixels[:, 1:] != pixels[:, :-1], axis=-1)

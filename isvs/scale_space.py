@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from isvs import _checks, grid
-from isvs.batching import map_images
+from isvs.batching import map_blocks
 from isvs.components import Method, connected_components
 from isvs.flow import Flow, entry_times
 from isvs.projection import component_means
@@ -89,14 +89,9 @@ def entry_levels(images: jax.Array, solver: Flow) -> tuple[jax.Array, jax.Array]
     # Levels are piecewise constant in the pixels: nothing here is to be differentiated.
     pixels = jax.lax.stop_gradient(images).astype(jnp.promote_types(images.dtype, jnp.float32))
 
-    def solve(tile: jax.Array, lanes: int) -> tuple[jax.Array, jax.Array]:
-        return entry_times(tile, lanes, solver)
-
-    down, right = map_images(
-        solve,
-        pixels.reshape(math.prod(batch), height, width, channels),
-        block_pixels=solver.block_pixels,
-    )
+    solve = jax.vmap(functools.partial(entry_times, solver=solver))
+    flat = pixels.reshape(math.prod(batch), height, width, channels)
+    down, right = map_blocks(solve, flat, block_pixels=solver.block_pixels)
     times = jnp.concatenate([_flat(down), _flat(right)], axis=-1)  # [B, E]
     levels = jax.vmap(_quantised_ranks)(times)
     split = (height - 1) * width

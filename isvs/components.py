@@ -1,5 +1,6 @@
 """Connected components of a grid whose links are masks, by min-label propagation to a fixpoint."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -52,6 +53,7 @@ def connected_components(
     return labels.reshape(*batch, height, width)
 
 
+@functools.partial(jax.jit, static_argnames="method")
 def propagate(
     down: jax.Array, right: jax.Array, *, method: Method | None
 ) -> tuple[jax.Array, jax.Array]:

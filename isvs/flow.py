@@ -152,7 +152,7 @@ def _advance(edges: _Edges, slope: jax.Array, time: jax.Array, duration: jax.Arr
     norm_squared = 1 + 2 * duration * along + duration**2 * steepness
     shrink = jnp.sqrt(1 / jnp.where(stays, norm_squared, 1))
     return _Edges(
-        shrink * (rho + jnp.minimum(until_entry, duration) * slope),
+        shrink[None] * (rho + jnp.minimum(until_entry, duration)[None] * slope),
         jnp.where(stays | enters, 1, jnp.inf),
         jnp.where(enters, time + until_entry, entry),
     )
@@ -214,7 +214,7 @@ def _chebyshev_weights(nu: float, sweeps: int) -> list[tuple[float, float]]:
 def _residual(u: jax.Array, x: jax.Array, down: _Edges, right: _Edges, nu: float) -> jax.Array:
     def tied_part(difference: jax.Array, edges: _Edges) -> jax.Array:  # P D u
         along = grid.channel_dot(edges.rho, difference) / edges.normaliser
-        return difference - along * edges.rho
+        return difference - along[None] * edges.rho
 
     return nu * (x - u) - grid.adjoint(
         tied_part(grid.difference_down(u), down), tied_part(grid.difference_right(u), right)

@@ -94,7 +94,7 @@ def step(state: State, x: jax.Array, solver: LBI) -> State:
 
 
 def _advance_z(z: jax.Array, difference: jax.Array, alpha: float, solver: LBI) -> jax.Array:
-    return z + (alpha / solver.nu) * (difference - solver.kappa * _shrinkage(z) * z)
+    return z + (alpha / solver.nu) * (difference - solver.kappa * _shrinkage(z)[None] * z)
 
 
 def _shrinkage(z: jax.Array) -> jax.Array:

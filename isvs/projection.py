@@ -37,12 +37,12 @@ def component_means(images: jax.Array, labels: jax.Array) -> jax.Array:
     *batch, height, width, channels = images.shape
     pixels = images.reshape(math.prod(batch), height * width, channels)
     members = labels.reshape(math.prod(batch), height * width)
-    means = jax.vmap(_segment_means)(
-        pixels.astype(jnp.promote_types(images.dtype, jnp.float32)), members
-    )
+    means = _segment_means(pixels.astype(jnp.promote_types(images.dtype, jnp.float32)), members)
     return means.reshape(*batch, height, width, channels).astype(images.dtype)
 
 
+@jax.jit
+@jax.vmap
 def _segment_means(pixels: jax.Array, members: jax.Array) -> jax.Array:
     """``[P, C]`` and ``[P]`` to ``[P, C]``: a scatter-add and a gather."""
     sums = jnp.zeros_like(pixels).at[members].add(pixels, mode="promise_in_bounds")

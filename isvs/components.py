@@ -63,69 +63,72 @@ def propagate(
     return _METHODS[method](down, right)
 
 
-def _fixpoint(
-    sweep: Callable[[jax.Array], jax.Array], labels: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Applies `sweep` until labels stay; also counts the rounds."""
-
-    def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        return carry[2]
-
-    def advance(
-        carry: tuple[jax.Array, jax.Array, jax.Array],
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        labels, rounds, _ = carry
-        lower = sweep(labels)
-        return lower, rounds + 1, jnp.any(lower != labels)
-
-    # The flag is made from the labels so that it varies over the same mesh axes (shard_map checks that).
-    start = (labels, jnp.zeros_like(labels, shape=()), jnp.any(labels >= 0))
-    labels, rounds, _ = jax.lax.while_loop(unfinished, advance, start)
-    return labels, rounds
-
-
 def _by_hooks(down: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    batch, height, width = down.shape[0], right.shape[1], down.shape[2]
     own = _own_index(down, right)
-    tied = (_shift(down, 1, 1), _shift(down, 1, 0), _shift(right, 2, 1), _shift(right, 2, 0))
+    batch, height, width = own.shape
 
-    def look_up(parents: jax.Array, at: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(parents, at, axis=1, mode="promise_in_bounds")
-
-    def smallest_neighbour(labels: jax.Array) -> jax.Array:  # [B, H*W] to [B, H*W]
-        grid = labels.reshape(batch, height, width)
-        above, below = _roll(grid, 1, 1), _roll(grid, 1, -1)
-        before, after = _roll(grid, 2, 1), _roll(grid, 2, -1)
-        lowest = grid
-        for mask, other in zip(tied, (above, below, before, after), strict=True):
-            lowest = jnp.where(mask, jnp.minimum(lowest, other), lowest)
-        return lowest.reshape(batch, height * width)
+    def smallest_nearby(labels: jax.Array) -> jax.Array:
+        return _smallest_tied(labels.reshape(own.shape), down, right).reshape(labels.shape)
 
     hook = jax.vmap(lambda parents, at, label: parents.at[at].min(label, mode="promise_in_bounds"))
 
-    def sweep(parents: jax.Array) -> jax.Array:
-        grandparents = look_up(parents, parents)
-        nearby = smallest_neighbour(grandparents)
-        parents = hook(parents, parents, nearby)
-        parents = jnp.minimum(parents, nearby)
-        return look_up(parents, parents)
+    def advance(parents: jax.Array, nearby: jax.Array) -> jax.Array:
+        parents = jnp.minimum(hook(parents, parents, nearby), nearby)
+        return jnp.take_along_axis(parents, parents, axis=1, mode="promise_in_bounds")
 
-    labels, rounds = _fixpoint(sweep, own.reshape(batch, height * width))
-    return labels.reshape(batch, height, width), rounds
+    labels, rounds = _fixpoint(advance, smallest_nearby, own.reshape(batch, height * width))
+    return labels.reshape(own.shape), rounds
 
 
 def _by_scans(down: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    own = _own_index(down, right)
-    starts = (_runs_start(down, 1), _runs_start(right, 2))
-    ends = (_runs_end(down, 1), _runs_end(right, 2))
+    def advance(_: jax.Array, nearby: jax.Array) -> jax.Array:
+        for axis, links in ((1, down), (2, right)):
+            forward = _running_minimum(nearby, _cut(links, axis, before=True), axis, reverse=False)
+            nearby = _running_minimum(forward, _cut(links, axis, before=False), axis, reverse=True)
+        return nearby
 
-    def sweep(labels: jax.Array) -> jax.Array:
-        for axis, start, end in zip((1, 2), starts, ends, strict=True):
-            forward = _running_minimum(labels, start, axis, reverse=False)
-            labels = _running_minimum(forward, end, axis, reverse=True)
-        return labels
+    def smallest_nearby(labels: jax.Array) -> jax.Array:
+        return _smallest_tied(labels, down, right)
 
-    return _fixpoint(sweep, own)
+    return _fixpoint(advance, smallest_nearby, _own_index(down, right))
+
+
+def _fixpoint(
+    advance: Callable[[jax.Array, jax.Array], jax.Array],
+    smallest_nearby: Callable[[jax.Array], jax.Array],
+    labels: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Lowers labels until tied pixels agree, and counts the rounds.
+
+    Labels only fall, and always to an index of the same component; so where tied pixels agree, they agree on the
+    smallest.
+    """
+    Carry = tuple[jax.Array, jax.Array, jax.Array]
+
+    def unfinished(carry: Carry) -> jax.Array:
+        labels, nearby, _ = carry
+        return jnp.any(nearby != labels)
+
+    def one_round(carry: Carry) -> Carry:
+        labels, nearby, rounds = carry
+        labels = advance(labels, nearby)
+        return labels, smallest_nearby(labels), rounds + 1
+
+    start = (labels, smallest_nearby(labels), jnp.zeros_like(labels, shape=()))
+    labels, _, rounds = jax.lax.while_loop(unfinished, one_round, start)
+    return labels, rounds
+
+
+def _smallest_tied(labels: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
+    """The smallest label among a pixel and those it is tied to: ``[B, H, W]``."""
+    none = jnp.iinfo(labels.dtype).max
+    rows = jnp.where(down, jnp.minimum(labels[:, 1:], labels[:, :-1]), none)
+    columns = jnp.where(right, jnp.minimum(labels[:, :, 1:], labels[:, :, :-1]), none)
+    rows = jnp.pad(rows, ((0, 0), (1, 1), (0, 0)), constant_values=none)
+    columns = jnp.pad(columns, ((0, 0), (0, 0), (1, 1)), constant_values=none)
+    vertical = jnp.minimum(rows[:, :-1], rows[:, 1:])
+    horizontal = jnp.minimum(columns[:, :, :-1], columns[:, :, 1:])
+    return jnp.minimum(labels, jnp.minimum(vertical, horizontal))
 
 
 def _running_minimum(
@@ -153,24 +156,11 @@ def _own_index(down: jax.Array, right: jax.Array) -> jax.Array:
     return nothing + jnp.arange(height * width, dtype=jnp.int32).reshape(1, height, width)
 
 
-def _shift(mask: jax.Array, axis: int, before: int) -> jax.Array:
-    """Pads an edge mask to pixels: the tie to the pixel before (1) or after (0) along the axis."""
-    widths = [(0, 0)] * mask.ndim
-    widths[axis] = (before, 1 - before)
-    return jnp.pad(mask, widths)
-
-
-def _runs_start(mask: jax.Array, axis: int) -> jax.Array:
-    return ~_shift(mask, axis, 1)
-
-
-def _runs_end(mask: jax.Array, axis: int) -> jax.Array:
-    return ~_shift(mask, axis, 0)
-
-
-def _roll(grid: jax.Array, axis: int, by: int) -> jax.Array:
-    """The neighbour's value along an axis; what wraps around is never tied."""
-    return jnp.roll(grid, by, axis)
+def _cut(links: jax.Array, axis: int, *, before: bool) -> jax.Array:
+    """Where a run of tied pixels begins (`before`) or ends along an axis: ``[B, H, W]``."""
+    widths = [(0, 0)] * links.ndim
+    widths[axis] = (1, 0) if before else (0, 1)
+    return jnp.pad(~links, widths, constant_values=True)
 
 
 _METHODS: dict[str, Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]] = {

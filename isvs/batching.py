@@ -24,7 +24,8 @@ def map_blocks(
       block_pixels: about how many pixels a block holds.
     """
     batch, height, width, _ = images.shape
-    blocks = min(max(1, round(batch * height * width / block_pixels)), max(1, batch))
+    size = max(1, round(block_pixels / (height * width)))
+    blocks = max(1, -(-batch // size))
 
     def solve_block(block: list[jax.Array]) -> Any:
         images, *values = block

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from isvs import _checks
+from isvs._sharding import batchwise
 
 Method = Literal["hook", "scan"]
 
@@ -44,13 +45,17 @@ def connected_components(
     fast convergence", 2020.
     """
     down, right = jnp.asarray(down), jnp.asarray(right)
-    *batch, height, width = _checks.links_shape(down, right)
+    shape = _checks.links_shape(down, right)
     if method is not None:
         _checks.choice("method", method, _METHODS)
-    flat_down = down.reshape(math.prod(batch), height - 1, width)
-    flat_right = right.reshape(math.prod(batch), height, width - 1)
-    labels, _ = propagate(flat_down, flat_right, method=method)
-    return labels.reshape(*batch, height, width)
+
+    def label(down: jax.Array, right: jax.Array) -> jax.Array:
+        *batch, height, width = shape
+        flat_down = down.reshape(math.prod(batch), height - 1, width)
+        flat_right = right.reshape(math.prod(batch), height, width - 1)
+        return propagate(flat_down, flat_right, method=method)[0].reshape(shape)
+
+    return batchwise(label, down, right, trailing=2, results=[2])
 
 
 @functools.partial(jax.jit, static_argnames="method")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from isvs import _checks, grid
+from isvs._sharding import batchwise
 from isvs.batching import map_blocks
 from isvs.components import connected_components
 from isvs.projection import component_means
@@ -264,11 +265,20 @@ def lbi_path(images: Any, sparsities: Any, *, solver: LBI = LBI()) -> LBIPath:  
     return run_path(images, levels, solver)
 
 
-@functools.partial(jax.jit, static_argnames=("solver", "rematerialise"))
 def run_path(
     images: jax.Array, levels: jax.Array, solver: LBI, *, rematerialise: bool = False
 ) -> LBIPath:
     """The path of checked images ``[..., H, W, C]`` at levels ``[L, ...]``."""
+    run = functools.partial(_run_path, solver=solver, rematerialise=rematerialise)
+    fields = batchwise(run, images, levels, trailing=3, results=[3, 2, 2, 0, 0, 0], leading=1)
+    return LBIPath(*fields)
+
+
+@functools.partial(jax.jit, static_argnames=("solver", "rematerialise"))
+def _run_path(
+    images: jax.Array, levels: jax.Array, solver: LBI, *, rematerialise: bool
+) -> tuple[jax.Array, ...]:
+    """The fields of an `LBIPath`."""
     *batch, height, width, channels = images.shape
     solver.alpha(height, width)  # an unstable step size fails here, not inside the scan
     flat = images.reshape(math.prod(batch), height, width, channels)
@@ -294,11 +304,6 @@ def run_path(
         return a.reshape(a.shape[0], *batch, *a.shape[2:])
 
     inside = jnp.sum(down, axis=(-2, -1)) + jnp.sum(right, axis=(-2, -1))
-    return LBIPath(
-        images=restore(projected),
-        down=restore(down),
-        right=restore(right),
-        steps=restore(jnp.where(reached, steps, solver.max_steps)),
-        sparsity=restore(inside / max(1, grid.edge_count(height, width))),
-        reached=restore(reached),
-    )
+    sparsity = inside / max(1, grid.edge_count(height, width))
+    steps = jnp.where(reached, steps, solver.max_steps)
+    return tuple(restore(a) for a in (projected, down, right, steps, sparsity, reached))

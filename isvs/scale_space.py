@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from isvs import _checks, grid
+from isvs._sharding import batchwise
 from isvs.batching import map_blocks
 from isvs.components import Method, connected_components
 from isvs.flow import Flow, entry_times
@@ -78,7 +79,8 @@ def encode(images: Any, *, solver: Flow = Flow()) -> ScaleSpace:  # noqa: B008 (
     images = _checks.images(images)
     if not isinstance(solver, Flow):
         raise TypeError(f"encode needs solver=isvs.Flow(...), got {type(solver).__name__}")
-    down, right = entry_levels(images, solver)
+    solve = functools.partial(entry_levels, solver=solver)
+    down, right = batchwise(solve, images, trailing=3, results=[2, 2])
     return ScaleSpace(images, down, right)
 
 

@@ -47,7 +47,9 @@ def test_images_are_those_of_the_literal_projection(colour_photographs):
     assert bool(path.reached.all())
     found = oracles.psnr(path.images[0], isvs.smooth(colour_photographs, 0.6))
     assert found.mean() >= 45, found
-    assert found.min() >= 43, found  # means of u against means of x differ by this much at kappa = 5
+    assert found.min() >= 43, (
+        found
+    )  # means of u against means of x differ by this much at kappa = 5
 
 
 def test_order_of_entry_does_not_depend_on_contrast_or_brightness(colour_photographs):

@@ -84,7 +84,7 @@ def test_step_size_is_half_of_the_largest_stable_one():
     norm = np.linalg.norm(oracles.difference_matrix(6, 9), 2)
     assert grid.operator_norm_squared(6, 9) == pytest.approx(norm**2)
     assert isvs.LBI().alpha(512, 512) == pytest.approx(0.0202, rel=1e-3)
-    with pytest.raises(ValueError, match="step_size must be below 0.04"):
+    with pytest.raises(ValueError, match=r"step_size must be below 0\.04"):
         isvs.lbi_path(np.zeros((32, 32, 3), np.float32), [0.5], solver=isvs.LBI(step_size=0.05))
 
 
@@ -105,7 +105,7 @@ def test_bad_settings_are_explained():
         isvs.LBI(max_steps=1e4)
     with pytest.raises(ValueError, match=r"levels \[L\], got shape \(\)"):
         isvs.lbi_path(np.zeros((4, 4, 1), np.float32), 0.5)
-    with pytest.raises(ValueError, match="got 1.5"):
+    with pytest.raises(ValueError, match=r"got 1\.5"):
         isvs.lbi_path(np.zeros((4, 4, 1), np.float32), [0.5, 1.5])
     with pytest.raises(TypeError, match="got Flow"):
         isvs.lbi_path(np.zeros((4, 4, 1), np.float32), [0.5], solver=isvs.Flow())

@@ -45,6 +45,14 @@ def test_half_precision_sums_in_single():
     np.testing.assert_allclose(means.astype(jnp.float32), 0.3, atol=2e-4)
 
 
+@pytest.mark.parametrize("size", [(250, 260), (1000, 1000), (2000, 1500)], ids=str)
+def test_means_of_large_regions_do_not_drift(size):
+    generator = np.random.default_rng(0)
+    image = (75 + generator.integers(0, 2, (*size, 1))).astype(np.float32) / 255
+    means = isvs.component_means(image, jnp.zeros(size, jnp.int32))
+    np.testing.assert_allclose(means[0, 0, 0], image.mean(dtype=np.float64), rtol=1e-5)
+
+
 def test_bad_labels_are_explained():
     image = jnp.zeros((2, 3, 1))
     with pytest.raises(ValueError, match=r"must be \(2, 3\) for images \(2, 3, 1\), got \(3, 2\)"):

@@ -53,6 +53,18 @@ def test_jit_eager_vmap_and_shards_agree(images, name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+def test_explicit_axes(images, name):
+    function = FUNCTIONS[name]
+    mesh = batch_mesh(AxisType.Explicit)
+    with jax.set_mesh(mesh):
+        spread = jax.device_put(images, NamedSharding(mesh, PartitionSpec("batch")))
+        result = jax.jit(function)(spread)
+    assert_same(result, function(images))
+    for leaf in jax.tree.leaves(result):
+        assert leaf.sharding.spec[0] == "batch"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_shard_map(images, name):
     function = FUNCTIONS[name]
     mesh = batch_mesh(AxisType.Auto)

@@ -1,0 +1,1 @@
+"""Evaluation: robustness suites, reports and benchmarks."""

@@ -141,16 +141,15 @@ def _advance(edges: _Edges, slope: jax.Array, time: jax.Array, duration: jax.Arr
     """Moves the edges of one direction through a step of time with ``slope = D u / nu`` held fixed."""
     rho, normaliser, entry = edges
     inactive = jnp.isinf(normaliser)
-    along = grid.channel_dot(rho, slope)
-    steepness = grid.channel_dot(slope, slope)
+    norm, steepness, along = _measure(rho, slope)
     stays = ~inactive & (along >= 0)
-    until_entry = _time_to_unit_norm(rho, along, steepness, inactive)
+    until_entry = jnp.where(inactive, _time_to_unit_norm(norm, steepness, along), _HUGE)
     enters = until_entry < duration
     # An active edge turns: rho + duration * slope, put back to unit norm (it cannot overshoot the slope's direction).
     # Any other one integrates, and stops at unit norm if it gets there.
     # (The root of the inverse, since XLA makes 1 / sqrt an rsqrt, which its CPU backend does not vectorise.)
-    norm_squared = 1 + 2 * duration * along + duration**2 * steepness
-    shrink = jnp.sqrt(1 / jnp.where(stays, norm_squared, 1))
+    length = duration * steepness
+    shrink = jnp.sqrt(1 / jnp.where(stays, 1 + length * (2 * along + length), 1))
     return _Edges(
         shrink[None] * (rho + jnp.minimum(until_entry, duration)[None] * slope),
         jnp.where(stays | enters, 1, jnp.inf),
@@ -158,24 +157,27 @@ def _advance(edges: _Edges, slope: jax.Array, time: jax.Array, duration: jax.Arr
     )
 
 
-def _time_to_unit_norm(
-    rho: jax.Array, along: jax.Array, steepness: jax.Array, inactive: jax.Array
-) -> jax.Array:
-    """The positive root of ``||rho + t slope||^2 = 1``; huge where there is none, and for active edges."""
-    missing = jnp.maximum(1 - grid.channel_dot(rho, rho), 0)
+def _measure(rho: jax.Array, slope: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """``||rho||``, ``||slope||``, and the part of `rho` along the slope, ``<rho, slope> / ||slope||``."""
+    norm = jnp.sqrt(grid.channel_dot(rho, rho))
+    steepness = jnp.sqrt(grid.channel_dot(slope, slope))
+    along = grid.channel_dot(rho, slope) / jnp.maximum(steepness, 1 / _HUGE)
+    return norm, steepness, along
+
+
+def _time_to_unit_norm(norm: jax.Array, steepness: jax.Array, along: jax.Array) -> jax.Array:
+    """The positive root of ``||rho + t slope||^2 = 1``; huge where the slope is zero."""
+    missing = jnp.maximum(1 - norm**2, 0)
     # This form of the root divides by a sum of like signs where it matters, so nothing cancels.
-    divisor = along + jnp.sqrt(along**2 + steepness * missing)
-    return jnp.where(inactive, missing, _HUGE) / jnp.maximum(divisor, 1 / _HUGE)
+    divisor = steepness * (along + jnp.sqrt(along**2 + missing))
+    return missing / jnp.maximum(divisor, 1 / _HUGE)
 
 
 def _extrapolate(edges: _Edges, slope: jax.Array, time: jax.Array) -> jax.Array:
     """Entry times, with those still to come under a constant slope; infinity where the slope is zero."""
-    steepness = grid.channel_dot(slope, slope)
-    entered = jnp.isfinite(edges.entry)
-    until_entry = _time_to_unit_norm(
-        edges.rho, grid.channel_dot(edges.rho, slope), steepness, ~entered
-    )
-    return jnp.where(entered, edges.entry, jnp.where(steepness > 0, time + until_entry, jnp.inf))
+    norm, steepness, along = _measure(edges.rho, slope)
+    later = jnp.where(steepness > 0, time + _time_to_unit_norm(norm, steepness, along), jnp.inf)
+    return jnp.where(jnp.isfinite(edges.entry), edges.entry, later)
 
 
 def _relax(

@@ -22,8 +22,8 @@ from isvs import _checks, grid
 
 # Above any time that matters; its inverse is still a normal float32.
 _HUGE = 1e30
-# An edge leaves if its rho would shrink by more than this in a step. Where ``D u`` is zero but for rounding, edges would
-# leave and enter again and again, each time with a later entry.
+# An edge leaves if its rho would shrink by more than this in a step. Where ``D u`` is zero but for rounding, edges
+# would leave and enter again and again, each time with a later entry.
 _SLACK = 1e-5
 # Sweeps in a row where many are needed: errors grow in between, and must not grow far.
 _CYCLE = 4

@@ -1,4 +1,4 @@
-"""Benchmarks: ``python -m eval.bench smoothing [--out FILE.json] [--quick]``.
+"""Benchmarks: ``python -m eval.bench NAME [--out FILE.json] [--quick]``.
 
 Each prints one table of ours against its peers and writes the same as JSON. A target that is missed is printed as
 missed; it does not change the exit status.
@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from eval import bench_smoothing, bench_table
+from eval import bench_smoothing, bench_table, bench_training
 
 # A benchmark takes whether to be quick, and returns its rows.
 BENCHMARKS: dict[str, Callable[[bool], list[bench_table.Row]]] = {
     "smoothing": bench_smoothing.run,
+    "training": bench_training.run,
 }
 
 

@@ -114,7 +114,7 @@ def advance(state: State, x: jax.Array, steps: int, solver: LBI) -> State:
     return jax.lax.scan(lambda s, _: (_step_all(s, x, solver), None), state, length=steps)[0]
 
 
-def _in_support(z: jax.Array) -> jax.Array:
+def in_support(z: jax.Array) -> jax.Array:
     """Whether ``gamma`` is not zero: ``[b, C, h, w]`` to bool ``[b, h, w]``."""
     return jax.vmap(grid.channel_dot)(z, z) > 1
 
@@ -142,7 +142,7 @@ def record_path(
 
     def search(state: State, _: None) -> tuple[State, jax.Array]:
         state = _step_all(state, x, solver)
-        return state, _support_size(state)
+        return state, support_size(state)
 
     def record(carry: Carry, number: jax.Array) -> tuple[Carry, None]:
         state = _step_all(carry[0], x, solver)
@@ -181,13 +181,13 @@ def _no_records(start: State, needed: jax.Array) -> Records:
     def per_level(values: jax.Array) -> jax.Array:
         return jnp.repeat(values[:, None], needed.shape[1], axis=1)
 
-    down, right = _in_support(start.down), _in_support(start.right)
+    down, right = in_support(start.down), in_support(start.right)
     return Records(jnp.full_like(needed, -1), per_level(start.u), per_level(down), per_level(right))
 
 
 def _look(state: State, records: Records, number: jax.Array, needed: jax.Array) -> Records:
     """Records the state of the images that have just reached a level; `needed` is ``[b, L]``."""
-    reached = (records.steps < 0) & (_support_size(state)[:, None] >= needed)
+    reached = (records.steps < 0) & (support_size(state)[:, None] >= needed)
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         return jnp.where(jnp.expand_dims(reached, range(2, old.ndim)), new[:, None], old)
@@ -195,14 +195,14 @@ def _look(state: State, records: Records, number: jax.Array, needed: jax.Array) 
     return Records(
         jnp.where(reached, number, records.steps),
         choose(state.u, records.u),
-        choose(_in_support(state.down), records.down),
-        choose(_in_support(state.right), records.right),
+        choose(in_support(state.down), records.down),
+        choose(in_support(state.right), records.right),
     )
 
 
-def _support_size(state: State) -> jax.Array:
+def support_size(state: State) -> jax.Array:
     """How many edges of each image are in the support: int32 ``[b]``."""
-    return _count(_in_support(state.down)) + _count(_in_support(state.right))
+    return _count(in_support(state.down)) + _count(in_support(state.right))
 
 
 def _count(mask: jax.Array) -> jax.Array:

@@ -14,6 +14,10 @@ ROOT = Path(__file__).parents[1]
 )
 def test_clean(command):
     result = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

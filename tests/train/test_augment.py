@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from train.data.augment import augment, random_crop, random_flip
+from train.data.augment import augment, random_crop, random_flip, random_resized_crop
 
 BATCH, HEIGHT, WIDTH, PADDING = 256, 10, 12, 2
 
@@ -94,3 +94,23 @@ def test_padding_must_be_smaller_than_the_image(images, padding):
 def test_shape_is_checked():
     with pytest.raises(ValueError, match=r"expected \[B, H, W, C\], got \[8, 8, 3\]"):
         augment(jax.random.key(0), jnp.zeros((8, 8, 3)))
+
+
+def test_random_resized_crop_is_a_window_of_the_picture():
+    rows, columns = jnp.meshgrid(jnp.linspace(0, 1, 32), jnp.linspace(0, 1, 32), indexing="ij")
+    images = jnp.tile(jnp.stack([rows, columns], -1)[None], (64, 1, 1, 1))
+    crops = random_resized_crop(jax.random.key(0), images, flip=False)
+    assert crops.shape == images.shape
+    # On ramps, a crop's centre differences give its sides: between the bounds, in both axes.
+    inside = crops[:, 8:24, 8:24]
+    heights = 31 * jnp.diff(inside[..., 0], axis=1).mean((1, 2))
+    widths = 31 * jnp.diff(inside[..., 1], axis=2).mean((1, 2))
+    area = heights * widths
+    assert float(area.min()) > 0.07 and float(area.max()) <= 1.01 and float(area.std()) > 0.15
+    ratio = widths / heights
+    assert float(ratio.min()) > 0.74 and float(ratio.max()) < 1.35
+    again = random_resized_crop(jax.random.key(0), images, flip=False)
+    assert (crops == again).all()
+    flipped = random_resized_crop(jax.random.key(0), images)
+    mirrored = (jnp.diff(flipped[..., 1], axis=2).mean((1, 2)) < 0).sum()
+    assert 16 < int(mirrored) < 48

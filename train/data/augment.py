@@ -10,6 +10,8 @@ One gather of rows and columns does all. On CPU XLA it takes about 0.3 ms for 12
 import jax
 import jax.numpy as jnp
 
+from train.data.crops import RATIO, SCALE
+
 
 def augment(
     key: jax.Array, images: jax.Array, crop_padding: int = 4, flip: bool = True
@@ -62,6 +64,38 @@ def random_flip(key: jax.Array, images: jax.Array) -> jax.Array:
         [B, H, W, C], the same type.
     """
     return jnp.where(_coin(key, len(images))[:, :, None, None], images[:, :, ::-1, :], images)
+
+
+def random_resized_crop(key: jax.Array, images: jax.Array, flip: bool = True) -> jax.Array:
+    """`crops.RandomResizedCrop` on the device, for pictures that were smoothed there.
+
+    Boxes are drawn as on the host, but one that does not fit is cut to the picture's side instead
+    of drawn again.
+
+    Args:
+        key: source of the B boxes and flips.
+        images: float [B, H, W, C].
+        flip: whether to mirror half of the images.
+
+    Returns:
+        [B, H, W, C], the same type.
+    """
+    batch, height, width, _ = images.shape
+    box_key, place_key, flip_key = jax.random.split(key, 3)
+    low, high = jnp.array([SCALE[0], jnp.log(RATIO[0])]), jnp.array([SCALE[1], jnp.log(RATIO[1])])
+    area, log_ratio = jax.random.uniform(box_key, (batch, 2), minval=low, maxval=high).T
+    shape = jnp.exp(jnp.stack([-log_ratio, log_ratio], axis=1) / 2)  # [B, 2]
+    sides = jnp.minimum(jnp.sqrt(area)[:, None] * shape, 1.0)  # height and width, as shares
+    corner = jax.random.uniform(place_key, (batch, 2)) * (1 - sides)
+    size = jnp.array([height, width], jnp.float32)
+
+    def crop(image: jax.Array, side: jax.Array, corner: jax.Array) -> jax.Array:
+        return jax.image.scale_and_translate(
+            image, image.shape, (0, 1), 1 / side, -corner * size / side, "linear", antialias=True
+        )
+
+    cropped = jax.vmap(crop)(images, sides, corner)
+    return random_flip(flip_key, cropped) if flip else cropped
 
 
 def _coin(key: jax.Array, count: int) -> jax.Array:

@@ -8,8 +8,8 @@ from PIL import Image
 
 from train.data.dataset import ByteArray, Record
 
-_SCALE = (0.08, 1.0)  # part of the picture's area that a crop covers
-_RATIO = (3 / 4, 4 / 3)  # width to height
+SCALE = (0.08, 1.0)  # part of the picture's area that a crop covers
+RATIO = (3 / 4, 4 / 3)  # width to height
 _TRIES = 10
 _SHORT_SIDE = 256 / 224  # of the whole picture, for a crop of side one
 
@@ -75,13 +75,13 @@ def random_box(rng: np.random.Generator, height: int, width: int) -> Box:
         The box: left, top, right, bottom.
     """
     for _ in range(_TRIES):
-        area = rng.uniform(*_SCALE) * height * width
-        ratio = math.exp(rng.uniform(math.log(_RATIO[0]), math.log(_RATIO[1])))
+        area = rng.uniform(*SCALE) * height * width
+        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
             return left, top, left + w, top + h
-    w = min(width, max(1, round(height * _RATIO[1])))
-    h = min(height, max(1, round(width / _RATIO[0])))
+    w = min(width, max(1, round(height * RATIO[1])))
+    h = min(height, max(1, round(width / RATIO[0])))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h

@@ -13,7 +13,7 @@ from train.models.pretrained import LoadReport, load, save
 from train.models.resnet import Bottleneck, CifarResNet, ResNet, Stem
 from train.models.vit import VisionTransformer
 
-__all__ = ["NAMES", "Classifier", "LoadReport", "apply", "build", "load", "save"]
+__all__ = ["NAMES", "Classifier", "LoadReport", "apply", "build", "check_options", "load", "save"]
 
 # Up to this many pixels a stem or patch that shrinks the image four times or more loses too much.
 _SMALL_IMAGE = 64
@@ -56,6 +56,25 @@ _PATCH_MODELS = ("vit_tiny",)
 NAMES = tuple(name for name in _BUILDERS if not name.startswith("_"))
 
 
+def check_options(name: str, *, stem: str | None = None, patch_size: int | None = None) -> None:
+    """Raise unless there is such a model, and it has the options that are given.
+
+    Args:
+        name: as for `build`.
+        stem: as for `build`.
+        patch_size: as for `build`.
+
+    Raises:
+        ValueError: with the choices.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
+    if stem is not None and name not in _STEM_MODELS:
+        raise ValueError(f"{name} has no choice of stem (only {', '.join(_STEM_MODELS)})")
+    if patch_size is not None and name not in _PATCH_MODELS:
+        raise ValueError(f"{name} has no patches (only {', '.join(_PATCH_MODELS)})")
+
+
 def build(
     name: str,
     *,
@@ -96,12 +115,7 @@ def build(
         >>> logits.shape, features["stage3"].shape
         ((1, 10), (1, 8, 8, 64))
     """
-    if name not in _BUILDERS:
-        raise ValueError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
-    if stem is not None and name not in _STEM_MODELS:
-        raise ValueError(f"{name} has no choice of stem (only {', '.join(_STEM_MODELS)})")
-    if patch_size is not None and name not in _PATCH_MODELS:
-        raise ValueError(f"{name} has no patches (only {', '.join(_PATCH_MODELS)})")
+    check_options(name, stem=stem, patch_size=patch_size)
     if (mean is None) != (std is None):
         raise ValueError(f"give both mean and std, or neither; got {mean=}, {std=}")
     optional = {"patch_size": patch_size, "stem": stem, "mean": mean, "std": std}

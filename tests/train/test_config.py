@@ -1,0 +1,109 @@
+import dataclasses
+import json
+
+import pytest
+
+from train import methods, presets
+from train.config import Config, differences
+from train.data.sources import CHOICES
+from train.main import parse
+
+COMMON = (
+    "--dataset shapes --data-dir DIR --model resnet18 --method fix --sparsity 0.3 --epochs 3 "
+    "--batch-size 64 --learning-rate 0.05 --seed 7 --out OUT --init-from w.safetensors "
+    "--limit-train 100 --limit-test 50 --precision bfloat16"
+)
+
+
+def test_common_options():
+    config = parse(COMMON.split())
+    assert (config.dataset, config.model, config.method) == ("shapes", "resnet18", "fix")
+    assert (config.sparsity, config.epochs, config.batch_size, config.seed) == (0.3, 3, 64, 7)
+    assert (str(config.out), str(config.init_from)) == ("OUT", "w.safetensors")
+    assert (config.limit_train, config.limit_test, config.precision) == (100, 50, "bfloat16")
+
+
+def test_json_round_trip():
+    for config in (Config(), parse(COMMON.split()), presets.fill(Config(method="blur"))):
+        assert Config.from_json(config.to_json()) == config
+
+
+def test_config_file_repeats_a_run_and_options_change_it(tmp_path):
+    file = tmp_path / "config.json"
+    original = presets.fill(parse(COMMON.split()))
+    file.write_text(original.to_json())
+    assert parse(["--config", str(file)]) == original
+    changed = parse([f"--config={file}", "--epochs", "9"])
+    assert changed == dataclasses.replace(original, epochs=9)
+
+
+@pytest.mark.parametrize("method", methods.NAMES)
+@pytest.mark.parametrize("dataset", [choice.split(":")[0] for choice in CHOICES])
+def test_recipes_fill_every_data_set(dataset, method):
+    dataset = dataset if dataset in CHOICES else f"{dataset}:name"
+    config = presets.fill(Config(dataset=dataset, method=method))
+    for name in ("model", "epochs", "batch_size", "learning_rate", "sparsity", "noise"):
+        assert getattr(config, name) is not None
+    assert (config.sparsity_from is not None) == (method == "iterative")
+    assert presets.fill(config) == config
+
+
+def test_recipes_leave_what_was_given():
+    config = presets.fill(Config(epochs=1, learning_rate=0.3, sparsity=0.2))
+    assert (config.epochs, config.learning_rate, config.sparsity) == (1, 0.3, 0.2)
+    assert config.sparsity_from == pytest.approx(0.1)
+    assert presets.fill(Config(model="vit_tiny")).optimizer == "adamw"
+    assert presets.fill(Config(iterate="lbi", epochs=100)).lbi_steps == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataset": "cifar11"}, "choose one of shapes, cifar10"),
+        ({"dataset": "shapes:x"}, "choose one of shapes"),
+        ({"dataset": "npz:"}, "choose one of"),
+        ({"model": "resnet19"}, "choose one of resnet18"),
+        ({"model": "resnet20", "stem": "3x3"}, "no choice of stem"),
+        ({"method": "magic"}, "choose one of vanilla, blur, fix, iterative"),
+        ({"sparsity": 1.5}, r"level in \[0, 1\], got 1.5"),
+        ({"epochs": 0}, "--epochs: expected 1 or more, got 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate: expected above 0"),
+        ({"blur_kernel": 4}, "odd"),
+        ({"method": "fix", "iterate": "lbi"}, "--iterate lbi needs --method iterative"),
+        ({"method": "fix", "sparsity_from": 0.3}, "--sparsity-from needs --method iterative"),
+        ({"lbi_steps": 3}, "--lbi-steps needs --iterate lbi"),
+        ({"sparsity": 0.2, "sparsity_from": 0.3}, "must not be above --sparsity"),
+        ({"epochs": 2, "warmup_epochs": 2.0}, "must be below --epochs"),
+        ({"num_processes": 2}, "need --coordinator"),
+    ],
+)
+def test_bad_options_fail_at_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**options)
+
+
+def test_unknown_options_fail(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--learning-rat", "1"])
+    assert "learning-rate" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"file.json: unknown options \['epoch'\]; known are"):
+        Config.from_json('{"epoch": 3}', "file.json")
+    with pytest.raises(ValueError, match="epochs: expected"):
+        Config.from_json('{"epochs": "3"}')
+    with pytest.raises(ValueError, match="not JSON"):
+        Config.from_json("{")
+
+
+def test_help_shows_choices_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    text = capsys.readouterr().out
+    for word in ("--sparsity-from", "{path,lbi}", "vanilla|blur|fix|iterative", "default: 0.9"):
+        assert word in text
+
+
+def test_differences_name_what_changes_the_result(tmp_path):
+    old, new = Config(), Config(seed=3, out=tmp_path, num_workers=9)
+    assert differences(old.identity(), new.identity()) == ["--seed: was 0, now 3"]
+    assert old.digest() != new.digest()
+    assert "out" not in json.loads(json.dumps(old.identity()))

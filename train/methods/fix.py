@@ -1,0 +1,30 @@
+"""`fix`: images smoothed at one level (the paper's fixed training)."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from train.methods.base import Batch, Method, Predict, decode
+
+if TYPE_CHECKING:
+    from train.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix(Method):
+    """Reads every image's scale space at `sparsity`."""
+
+    train_codes = True
+
+    def view(
+        self, state: Any, key: jax.Array, step: jax.Array, batch: Batch, predict: Predict
+    ) -> tuple[jax.Array, Any]:
+        """The smoothed images."""
+        return decode(batch, self.sparsity), state
+
+
+def make(config: "Config", total_steps: int) -> Method:
+    """Fixed training at `--sparsity`."""
+    assert config.sparsity is not None
+    return Fix(sparsity=config.sparsity)

@@ -1,0 +1,14 @@
+"""`vanilla`: the images as they are."""
+
+from typing import TYPE_CHECKING
+
+from train.methods.base import Method
+
+if TYPE_CHECKING:
+    from train.config import Config
+
+
+def make(config: "Config", total_steps: int) -> Method:
+    """The identity method."""
+    assert config.sparsity is not None
+    return Method(sparsity=config.sparsity)

@@ -241,6 +241,9 @@ def lbi_path(images: Any, sparsities: Any, *, solver: LBI = LBI()) -> LBIPath:  
     Each image stops for itself: what is recorded is the first step at which its own support has the level's share of
     edges.
 
+    The run ends when every image of the batch has reached its levels. Under an outer `jax.vmap` it goes on to the
+    bound: hand over the whole batch instead.
+
     Args:
       images: float ``[..., H, W, C]`` in [0, 1].
       sparsities: levels in [0, 1], ``[L]``.

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from isvs import _checks, grid
+from isvs import _checks
 from isvs._sharding import batchwise
 from isvs.batching import map_blocks
 from isvs.components import Method, connected_components
@@ -123,10 +123,3 @@ def _quantised_ranks(times: jax.Array) -> jax.Array:
     bounds = jnp.where(empty, -1, jnp.sort(keys)[jnp.array(last_included)])
     levels = 1 + jnp.searchsorted(bounds, keys, side="left", method="scan_unrolled")
     return jnp.where(jnp.isinf(times), LEVELS, levels).astype(jnp.uint8)
-
-
-def edge_share(down: jax.Array, right: jax.Array) -> jax.Array:
-    """The fraction of edges in a support, per image."""
-    edges = grid.edge_count(right.shape[-2], down.shape[-1])
-    inside = jnp.sum(down, axis=(-2, -1)) + jnp.sum(right, axis=(-2, -1))
-    return inside / max(edges, 1)

@@ -51,8 +51,6 @@ def test_a_state_given_away_after_saving_stays_whole(checkpoints):
     assert_same(checkpoints.restore(make(0)), make(4))
 
 
-# Orbax leaves coroutines behind when a read fails.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_a_damaged_latest_falls_back(damage, tmp_path, capsys):
     with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:

@@ -1,0 +1,25 @@
+"""Figures of the study, each a function of arrays and a command: `python -m eval.main figure NAME`."""
+
+from eval.figures import components, explain, fourier, scale_path, spectra
+from eval.figures.base import FigureCommand
+from eval.figures.panels import explanation_panels
+
+__all__ = ["FIGURES", "FigureCommand", "explanation_panels"]
+
+FIGURES: dict[str, FigureCommand] = {
+    "path": FigureCommand("an image at several levels", scale_path.Options, scale_path.run),
+    "fourier": FigureCommand(
+        "what smoothing does to the Fourier amplitudes of a data set", fourier.Options, fourier.run
+    ),
+    "spectra": FigureCommand(
+        "spectra of a network's first features over its training", spectra.Options, spectra.run
+    ),
+    "components": FigureCommand(
+        "low and high frequencies of some images", components.Options, components.run
+    ),
+    "explain": FigureCommand(
+        "Grad-CAM and relevance on original, blurred and smoothed images",
+        explain.Options,
+        explain.run,
+    ),
+}

@@ -174,7 +174,7 @@ def _memory_rows(table: CodeTable) -> list[Row]:
     shape = (_SIDE, _SIDE, 3)
     codes = sum(array.nbytes for array in table.arrays().values()) / len(table)
     config = presets.fill(Config(dataset="cifar10", iterate="lbi"))
-    method = methods.build(config, total_steps=1)
+    method = methods.build(config, steps_per_epoch=1)
     state = jax.eval_shape(lambda: method.init(methods.Spec(_CIFAR_IMAGES, 10, shape)))
     lbi = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

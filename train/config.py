@@ -18,6 +18,7 @@ _RECIPE = tyro.conf.arg(help_behavior_hint="(default: the data set's recipe)")
 _MODEL = tyro.conf.arg(
     metavar="|".join(models.NAMES), help_behavior_hint="(default: the data set's recipe)"
 )
+_OPTION = tyro.conf.arg(help_behavior_hint="(default: the method's recipe)")
 _METHOD = tyro.conf.arg(metavar="|".join(methods.NAMES))
 _DATASET = tyro.conf.arg(metavar="|".join(sources.CHOICES))
 
@@ -32,7 +33,7 @@ _FREE = frozenset(
 _COUNTS = (
     *("lbi_steps", "epochs", "batch_size", "limit_train", "limit_test", "image_size", "resize"),
     *("patch_size", "eval_every", "eval_batch_size", "log_every", "checkpoint_every"),
-    "num_processes",
+    *("num_processes", "attack_steps"),
 )
 
 
@@ -48,7 +49,9 @@ class Config:
         dataset: what to learn from; `shapes` is drawn by the program and needs no files.
         data_dir: where the data set's files lie.
         model: the network.
-        method: what the network is shown in training.
+        method: what the network is shown in training, or what else is done (docs/methods.md).
+        view: what the other methods are shown: images as they are, blurred, or smoothed as `fix` or
+            `iterative` would.
         sparsity: the level of smoothing, the share of neighbouring pixel pairs that may differ:
             0 is a flat image, 1 the original. For `iterative`, the level at the end.
         sparsity_from: the level at the start, for `iterative`.
@@ -57,6 +60,27 @@ class Config:
         lbi_steps: steps of the iteration each time an image is visited, for `lbi`.
         blur_sigma: standard deviation in pixels, for `blur`.
         blur_kernel: side of the kernel in pixels, odd, for `blur`.
+        attack_epsilon: greatest change of a pixel (of range 1) in adversarial images.
+        attack_step: change of every pixel in a step of the attack.
+        attack_steps: steps of the attack, from a random start.
+        attack_through: what is attacked: the images that the `view` shows; or raw pixels before
+            `smoothing`, which every step of the attack then computes anew.
+        trades_beta: weight of the divergence between clean and adversarial images; 0 trains
+            `adversarial` and `awp` on adversarial images alone, and `sat` on clean ones alone.
+        sat_start: epoch from which the targets of `sat` move.
+        awp_gamma: how far `awp` moves each weight tensor, as a share of its norm.
+        awp_warmup: epochs before `awp` begins to.
+        pni_granularity: what shares an amplitude of the noise of `pni`.
+        layer: which layer `tv_layer` puts after the first convolution: the total variation layer,
+            or this package's smoothing.
+        tv_form: of the total variation layer: the solution, or 2 x - solution.
+        tv_initial: strength of the total variation layer before it learns.
+        layer_level: level of the smoothing layer; of a scheduled one, at the end.
+        layer_mode: whether this level stays, is learned, or rises with the steps.
+        layer_level_from: the level at the start, if it is scheduled.
+        augmix_severity: greatest strength of AugMix's operations, of 10.
+        jsd_weight: of AugMix's divergence.
+        noise_sigma: standard deviation of the noise that `noise` adds to half of a batch.
         epochs: passes over the training images.
         batch_size: images in a step, on all devices together.
         learning_rate: its highest value, after warming up.
@@ -96,12 +120,31 @@ class Config:
     data_dir: Path | None = None
     model: Annotated[str | None, _MODEL] = None
     method: Annotated[str, _METHOD] = "iterative"
+    view: Annotated[Literal["raw", "blur", "fix", "iterative"] | None, _OPTION] = None
     sparsity: Annotated[float | None, _RECIPE] = None
     sparsity_from: Annotated[float | None, _RECIPE] = None
     iterate: Literal["path", "lbi"] = "path"
     lbi_steps: Annotated[int | None, _RECIPE] = None
     blur_sigma: float = 2.0
     blur_kernel: Annotated[int | None, _RECIPE] = None
+    attack_epsilon: Annotated[float | None, _OPTION] = None
+    attack_step: Annotated[float | None, _OPTION] = None
+    attack_steps: Annotated[int | None, _OPTION] = None
+    attack_through: Annotated[Literal["view", "smoothing"] | None, _OPTION] = None
+    trades_beta: Annotated[float | None, _OPTION] = None
+    sat_start: Annotated[int | None, _OPTION] = None
+    awp_gamma: Annotated[float | None, _OPTION] = None
+    awp_warmup: Annotated[float | None, _OPTION] = None
+    pni_granularity: Annotated[Literal["layer", "channel", "element"] | None, _OPTION] = None
+    layer: Annotated[Literal["tv", "isvs"] | None, _OPTION] = None
+    tv_form: Annotated[Literal["smooth", "sharp"] | None, _OPTION] = None
+    tv_initial: Annotated[float | None, _OPTION] = None
+    layer_level: Annotated[float | None, _OPTION] = None
+    layer_mode: Annotated[Literal["fixed", "learned", "scheduled"] | None, _OPTION] = None
+    layer_level_from: Annotated[float | None, _OPTION] = None
+    augmix_severity: Annotated[float | None, _OPTION] = None
+    jsd_weight: Annotated[float | None, _OPTION] = None
+    noise_sigma: Annotated[float | None, _OPTION] = None
     epochs: Annotated[int | None, _RECIPE] = None
     batch_size: Annotated[int | None, _RECIPE] = None
     learning_rate: Annotated[float | None, _RECIPE] = None
@@ -154,27 +197,30 @@ class Config:
             raise _unknown("method", self.method, methods.NAMES)
 
     def _check_ranges(self) -> None:
-        for name in ("sparsity", "sparsity_from"):
+        for name in ("sparsity", "sparsity_from", "layer_level", "layer_level_from"):
             _check(self, name, "a level in [0, 1]", lambda v: 0 <= v <= 1)
         for name in ("label_smoothing", "momentum", "ema_decay"):
             _check(self, name, "0 or more and below 1", lambda v: 0 <= v < 1)
-        for name in ("weight_decay", "warmup_epochs", "clip_norm", "noise"):
+        for name in (
+            *("weight_decay", "warmup_epochs", "clip_norm", "noise", "trades_beta", "awp_gamma"),
+            *("awp_warmup", "jsd_weight", "noise_sigma"),
+        ):
             _check(self, name, "0 or more", lambda v: 0 <= v < float("inf"))
-        for name in ("learning_rate", "blur_sigma"):
+        for name in ("learning_rate", "blur_sigma", "tv_initial"):
             _check(self, name, "above 0", lambda v: 0 < v < float("inf"))
-        for name in ("crop_padding", "seed", "num_workers", "process_id"):
+        for name in ("attack_epsilon", "attack_step"):
+            _check(self, name, "a share of the pixels' range, in (0, 1]", lambda v: 0 < v <= 1)
+        _check(self, "augmix_severity", "a strength in [0.1, 10]", lambda v: 0.1 <= v <= 10)
+        for name in ("crop_padding", "seed", "num_workers", "process_id", "sat_start"):
             _check(self, name, "0 or more", lambda v: v >= 0)
         for name in _COUNTS:
             _check(self, name, "1 or more", lambda v: v >= 1)
         _check(self, "blur_kernel", "an odd number of pixels", lambda v: v >= 1 and v % 2 == 1)
 
     def _check_contradictions(self) -> None:
-        if self.iterate == "lbi" and self.method != "iterative":
-            raise ValueError(f"--iterate lbi needs --method iterative, got --method {self.method}")
+        methods.options.check(self)
         if self.lbi_steps is not None and self.iterate != "lbi":
             raise ValueError("--lbi-steps needs --iterate lbi")
-        if self.sparsity_from is not None and self.method != "iterative":
-            raise ValueError(f"--sparsity-from needs --method iterative, got {self.method}")
         if None not in (self.sparsity, self.sparsity_from) and self.sparsity_from > self.sparsity:  # type: ignore[operator]
             raise ValueError(
                 f"--sparsity-from {self.sparsity_from} must not be above --sparsity {self.sparsity}"

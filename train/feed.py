@@ -53,7 +53,7 @@ def open_feed(config: Config, dataset: Dataset, method: Method, layout: Layout) 
     if method.resident_only:
         raise ValueError(
             f"--method {config.method} --iterate {config.iterate} keeps a state for every image on "
-            f"the device, and {dataset.name} is streamed; use --iterate path"
+            f"the device, and {dataset.name} is streamed; use --iterate path or another method"
         )
     return StreamFeed(config, dataset, method, layout)
 

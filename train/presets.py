@@ -1,4 +1,4 @@
-"""Recipes: what the options left out mean for each data set.
+"""Recipes: what the options left out mean for each data set and method.
 
 `fill` puts them in; what the user gave stays. Options that do not concern the chosen method stay
 empty, so that a configuration never holds a number that nothing reads.
@@ -7,6 +7,7 @@ empty, so that a configuration never holds a number that nothing reads.
 import dataclasses
 from typing import Any
 
+from train import methods
 from train.config import Config
 
 # Enough for most natural 32x32 images to come from level 0.3 to 0.6 (kappa = 5): the steps that
@@ -110,11 +111,13 @@ def fill(config: Config) -> Config:
     recipe["eval_every"] = min(recipe["eval_every"], epochs)
     if config.sparsity is not None:
         recipe["sparsity_from"] = min(recipe["sparsity_from"], config.sparsity / 2)
-    if config.method != "iterative":
+    view = methods.options.shown(config)
+    if view != "iterative":
         del recipe["sparsity_from"]
     if config.iterate == "lbi":
         recipe["lbi_steps"] = max(1, round(_LBI_STEPS_IN_ALL / epochs))
-    if config.method != "blur":
+    if view != "blur":
         del recipe["blur_kernel"]
+    recipe.update(methods.options.defaults(config, epochs))
     missing = {name: v for name, v in recipe.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **missing)

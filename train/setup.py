@@ -42,7 +42,7 @@ class Parts:
 
 
 def build_model(config: Config, dataset: Dataset) -> models.Classifier:
-    """The network with its initial weights."""
+    """The network with random weights, before any method's `wrap`."""
     assert config.model is not None
     name = config.model
     channels = dataset.image_shape[2]
@@ -63,10 +63,7 @@ def build_model(config: Config, dataset: Dataset) -> models.Classifier:
 
     # All weights in one compilation; one for each shape takes several times as long.
     graph = nnx.graphdef(nnx.eval_shape(make))
-    model = nnx.merge(graph, jax.jit(lambda: nnx.state(make()))())
-    if config.init_from is not None:
-        models.load(model, config.init_from)
-    return model
+    return nnx.merge(graph, jax.jit(lambda: nnx.state(make()))())
 
 
 def assemble(config: Config, dataset: Dataset, layout: Layout) -> Parts:
@@ -83,8 +80,10 @@ def assemble(config: Config, dataset: Dataset, layout: Layout) -> Parts:
     layout.check_batch("--eval-batch-size", config.eval_batch_size)
     epoch_steps = steps_per_epoch(len(dataset.train), config.batch_size)
     total_steps = config.epochs * epoch_steps
-    method = methods.build(config, total_steps)
+    method = methods.build(config, epoch_steps)
     model = method.wrap(build_model(config, dataset))
+    if config.init_from is not None:
+        models.load(model, config.init_from, allow_new_layers=True)
     graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)  # type: ignore[misc]
     feed = open_feed(config, dataset, method, layout)
     rule = optimizer.build(config, epoch_steps)

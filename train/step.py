@@ -9,7 +9,7 @@ import optax
 from flax import nnx
 
 from train import models
-from train.methods.base import Batch, Method
+from train.methods.base import Batch, Method, Views
 from train.state import TrainState
 
 Metrics = dict[str, jax.Array]
@@ -17,6 +17,8 @@ Augment = Callable[[jax.Array, jax.Array], jax.Array]
 Update = Callable[[TrainState, Batch, Batch], tuple[TrainState, Metrics]]
 
 _CODE_NAMES = ("down", "right")
+# Folded into the key of testing for random networks; rows of a test set never get there.
+_NETWORK = 2**31 - 1
 
 
 class Evaluate(Protocol):
@@ -47,14 +49,20 @@ class Forward(NamedTuple):
     resize: int | None
 
     def __call__(
-        self, params: nnx.State, stats: nnx.State, images: jax.Array, *, train: bool
+        self,
+        params: nnx.State,
+        stats: nnx.State,
+        images: jax.Array,
+        *,
+        train: bool,
+        key: jax.Array | None = None,
     ) -> tuple[jax.Array, nnx.State]:
-        """Logits [B, K], and the new running averages."""
+        """Logits [B, K], and the new running averages; `key` is what a random network draws from."""
         if self.resize is not None:
             batch, _, _, channels = images.shape
             shape = (batch, self.resize, self.resize, channels)
             images = jax.image.resize(images, shape, "bilinear")
-        logits, _, stats = models.apply(self.graph, params, stats, images, train=train)
+        logits, _, stats = models.apply(self.graph, params, stats, images, train=train, key=key)
         return logits, stats
 
 
@@ -99,28 +107,31 @@ def make_update(
     """
 
     def update(state: TrainState, resident: Batch, batch: Batch) -> tuple[TrainState, Metrics]:
-        keys = jax.random.split(jax.random.fold_in(state.key, state.step), 3)
+        keys = jax.random.split(jax.random.fold_in(state.key, state.step), 4)
         rows = gather(resident, batch)
         one_hot = jax.nn.one_hot(rows["label"], num_classes, dtype=jnp.float32)
         rows["target"] = optax.smooth_labels(one_hot, label_smoothing)
 
-        def predict(images: jax.Array) -> jax.Array:
-            return forward(state.params, state.stats, images, train=False)[0]
+        def predict(key: jax.Array, images: jax.Array) -> jax.Array:
+            return forward(state.params, state.stats, images, train=False, key=key)[0]
 
         images, method_state = method.view(state.method, keys[0], state.step, rows, predict)
         images = augment(keys[1], images)
-        images = method.attack(keys[2], state.step, images, rows, predict)
-        images = jax.lax.stop_gradient(images)
+        views = method.views(keys[2], state.step, images, rows, predict)
+        shown = jax.lax.stop_gradient(_together(views))
 
         def loss_fn(params: nnx.State) -> tuple[jax.Array, Any]:
-            logits, stats = forward(params, state.stats, images, train=True)
+            all_logits, stats = forward(params, state.stats, shown, train=True, key=keys[3])
+            logits = _apart(all_logits, len(views))
             targets, new_method_state = method.targets(
-                method_state, rows, jax.lax.stop_gradient(logits)
+                method_state, state.step, rows, jax.lax.stop_gradient(logits[0])
             )
-            loss = optax.softmax_cross_entropy(logits, targets).mean()
-            return loss, (logits, stats, new_method_state)
+            loss = method.loss(logits, targets, rows).mean()
+            return loss, (logits[0], stats, new_method_state)
 
-        (loss, (logits, stats, method_state)), gradients = method.grad(loss_fn, state.params)
+        (loss, (logits, stats, method_state)), gradients = method.grad(
+            loss_fn, state.params, state.step
+        )
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         right = jnp.argmax(logits, axis=-1) == rows["label"]
@@ -135,6 +146,20 @@ def make_update(
         return new, metrics
 
     return jax.jit(update, donate_argnums=0)
+
+
+def _together(views: Views) -> jax.Array:
+    """Views [B, ...] as one batch [B * V, ...].
+
+    The views of an image lie side by side, so that a batch split over devices stays split.
+    """
+    return jnp.stack(views, axis=1).reshape(-1, *views[0].shape[1:])
+
+
+def _apart(logits: jax.Array, count: int) -> Views:
+    """Logits [B * V, K] of `_together` as [B, K] for each view."""
+    by_view = logits.reshape(-1, count, logits.shape[-1])
+    return tuple(by_view[:, view] for view in range(count))
 
 
 def _moved(state: TrainState, params: nnx.State, stats: nnx.State, decay: float) -> Any:
@@ -177,7 +202,9 @@ def make_evaluate(*, forward: Forward, method: Method) -> Evaluate:
             rows = {name: value for name, value in rows.items() if name not in _CODE_NAMES}
         images = method.preprocess(rows) if smoothed else rows["image"]
         params, stats = weights
-        logits, _ = forward(params, stats, images, train=False)
+        # Random networks draw anew for every batch.
+        draw = jax.random.fold_in(jax.random.fold_in(key, _NETWORK), rows["index"][0])
+        logits, _ = forward(params, stats, images, train=False, key=draw)
         right = jnp.argmax(logits, axis=-1) == rows["label"]
         return jnp.sum(right & rows["mask"])
 

@@ -56,6 +56,19 @@ def test_recipes_leave_what_was_given():
     assert presets.fill(Config(iterate="lbi", epochs=100)).lbi_steps == 30
 
 
+def test_recipes_of_methods():
+    sat = presets.fill(Config(method="sat", epochs=100))
+    assert (sat.sat_start, sat.trades_beta, sat.attack_steps, sat.view) == (70, 6.0, 10, "raw")
+    assert presets.fill(Config(method="sat", trades_beta=0.0)).attack_steps is None
+    assert presets.fill(Config(method="awp")).awp_gamma == 0.01
+    assert presets.fill(Config(method="awp", trades_beta=6.0)).awp_gamma == 0.005
+    smoothed = presets.fill(Config(method="pni", view="iterative", sparsity=0.5))
+    assert (smoothed.sparsity_from, smoothed.attack_steps) == (0.25, 7)
+    # A method's configuration holds nothing that another method reads.
+    vanilla = presets.fill(Config(method="vanilla"))
+    assert all(getattr(vanilla, name) is None for name in methods.options.NEEDS)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -75,6 +88,17 @@ def test_recipes_leave_what_was_given():
         ({"sparsity": 0.2, "sparsity_from": 0.3}, "must not be above --sparsity"),
         ({"epochs": 2, "warmup_epochs": 2.0}, "must be below --epochs"),
         ({"num_processes": 2}, "need --coordinator"),
+        ({"method": "fix", "view": "raw"}, "--view needs a method that is not itself a view"),
+        ({"method": "noise", "sparsity_from": 0.1}, "or --view iterative, got --method noise"),
+        ({"method": "noise", "iterate": "lbi"}, "--iterate lbi needs .* --view iterative"),
+        ({"method": "noise", "attack_steps": 3}, "--attack-steps needs --method adversarial"),
+        ({"method": "sat", "trades_beta": 0.0, "attack_step": 0.1}, "--trades-beta above 0"),
+        ({"method": "pni", "trades_beta": 1.0}, "--trades-beta needs --method adversarial, awp"),
+        ({"method": "adversarial", "attack_through": "smoothing"}, "got --view raw"),
+        ({"method": "tv_layer", "layer": "isvs", "tv_form": "sharp"}, "needs .* --layer tv"),
+        ({"method": "tv_layer", "layer_level": 0.5}, "--layer-level needs .* --layer isvs"),
+        ({"method": "augmix", "augmix_severity": 11.0}, r"strength in \[0.1, 10\], got 11"),
+        ({"method": "adversarial", "attack_epsilon": 8.0}, r"in \(0, 1\], got 8"),
     ],
 )
 def test_bad_options_fail_at_once(options, message):

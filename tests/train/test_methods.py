@@ -1,4 +1,5 @@
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,14 @@ from train.methods.iterative import IterativeLBI
 
 ROWS, SIDE, CLASSES, STEPS = 12, 8, 4, 10
 SHAPE = (SIDE, SIDE, 3)
-FORMS = [*({"method": name} for name in methods.NAMES), {"iterate": "lbi", "lbi_steps": 3}]
+FORMS = [
+    *({"method": name} for name in methods.NAMES),
+    {"iterate": "lbi", "lbi_steps": 3},
+    {"method": "noise", "view": "iterative", "iterate": "lbi", "lbi_steps": 3},
+    {"method": "adversarial", "trades_beta": 6.0, "view": "fix"},
+    {"method": "sat", "trades_beta": 0.0, "view": "blur"},
+    {"method": "awp", "awp_warmup": 2.0, "view": "iterative"},
+]
 
 
 def ids(options):
@@ -21,7 +29,7 @@ def ids(options):
 
 
 def build(**options):
-    return methods.build(presets.fill(Config(**options)), STEPS)
+    return methods.build(presets.fill(Config(epochs=STEPS, **options)), steps_per_epoch=1)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,7 @@ def batch(images):
     }
 
 
-def predict(images):
+def predict(key, images):
     return images.mean((1, 2)) @ jnp.ones((3, CLASSES))
 
 
@@ -74,16 +82,41 @@ def test_every_method_keeps_the_contract(options, batch):
     assert shapes[0] == shapes[1]
     again, _ = view(method, state, 3, seen)
     assert (again == shown).all()
-    key, step = jax.random.key(1), jnp.int32(3)
-    assert method.attack(key, step, shown, seen, predict).shape == shown.shape
-    targets, after = method.targets(after, seen, predict(shown))
+    step = jnp.int32(3)
+    views, targets, losses, after = jax.jit(partial(rest_of_the_step, method))(
+        shown, after, seen, step
+    )
+    assert all(one.shape == shown.shape and bool(jnp.isfinite(one).all()) for one in views)
     assert targets.shape == (4, CLASSES)
+    np.testing.assert_allclose(targets.sum(), 4, rtol=1e-5)  # weights have mean 1
+    assert losses.shape == (4,) and bool(jnp.isfinite(losses).all())
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), after) == shapes[0]
     assert all(value.shape == () for value in method.metrics(after, step).values())
-    (loss, extra), gradient = method.grad(lambda w: (jnp.sum(w**2), "extra"), jnp.ones(3))
-    assert float(loss) == 3 and extra == "extra" and gradient.tolist() == [2, 2, 2]
-    model = object()
-    assert method.wrap(model) is model
+    # A vector is no weight tensor: every method follows its plain gradient.
+    (loss, extra), gradient = method.grad(lambda w: (jnp.sum(w**2), 7), jnp.ones(3), step)
+    assert float(loss) == 3 and int(extra) == 7 and gradient.tolist() == [2, 2, 2]
     assert method.preprocess({"image": batch["image"]}).shape == batch["image"].shape
+
+
+def rest_of_the_step(method, shown, state, batch, step):
+    key = jax.random.key(1)
+    views = method.views(key, step, shown, batch, predict)
+    logits = tuple(predict(key, one) for one in views)
+    targets, state = method.targets(state, step, batch, logits[0])
+    return views, targets, method.loss(logits, targets, batch), state
+
+
+@pytest.mark.parametrize("view_name", ["blur", "fix", "iterative"])
+def test_other_methods_show_and_prepare_what_their_view_does(view_name, batch):
+    alone = build(method=view_name, sparsity=0.4)
+    for name in ("noise", "adversarial", "sat", "tv_layer"):
+        over = build(method=name, view=view_name, sparsity=0.4)
+        state = over.init(methods.Spec(ROWS, CLASSES, SHAPE))
+        assert (view(over, state, 3, batch)[0] == view(alone, None, 3, batch)[0]).all()
+        assert (over.preprocess(batch) == alone.preprocess(batch)).all()
+        for trait in ("train_codes", "test_codes", "has_level"):
+            assert getattr(over, trait) == getattr(alone, trait)
+        assert over.resident_only == (name == "sat")
 
 
 def test_vanilla_changes_nothing(batch):

@@ -39,13 +39,21 @@ class Spy(Method):
         return jnp.zeros((spec.num_train,), jnp.int32)
 
     def view(self, state, key, step, batch, predict):
-        assert predict(batch["image"]).shape == (len(batch["index"]), CLASSES)
+        assert predict(key, batch["image"]).shape == (len(batch["index"]), CLASSES)
         return batch["image"] * 0, state.at[batch["index"]].add(1)
 
-    def targets(self, state, batch, logits):
+    def views(self, key, step, images, batch, predict):
+        return images, images + 0.5, images + 1.0
+
+    def targets(self, state, step, batch, logits):
+        assert logits.shape == (len(batch["index"]), CLASSES)
         return batch["target"] * 2, state.at[batch["index"]].add(10)
 
-    def grad(self, loss_fn, params):
+    def loss(self, logits, targets, batch):
+        assert len(logits) == 3
+        return 100 + targets.sum(-1)
+
+    def grad(self, loss_fn, params, step):
         loss, extra = loss_fn(params)
         return (loss, extra), jax.tree.map(jnp.zeros_like, params)
 
@@ -132,14 +140,40 @@ def test_hooks_are_called_in_the_update(split, resident):
     state, metrics = update(state, resident, rows(6, 7))
     assert state.method.tolist()[4:9] == [0, 11, 22, 11, 0]
     assert int(metrics["visits"]) == 44
+    assert float(metrics["loss"]) == 102
     for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True):
         assert (a == b).all()
 
 
+def test_views_are_one_batch_of_which_the_first_is_scored(split, resident):
+    """Shown twice, an image counts twice in the batch; averages and losses are those of both."""
+    graph, params, stats = split
+
+    @dataclasses.dataclass(frozen=True)
+    class Inverted(Method):
+        def views(self, key, step, images, batch, predict):
+            return images, 1 - images
+
+    update, state = prepare(split, Inverted(sparsity=0.6))
+    picked = rows(*range(8))
+    state, metrics = update(state, resident, picked)
+    images = resident["image"][:8].astype(jnp.float32) / 255
+    together = jnp.concatenate([images, 1 - images])
+    logits, _, expected = models.apply(graph, params, stats, together, train=True)
+    labels = jnp.tile(resident["label"][:8], 2)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    assert float(metrics["loss"]) == pytest.approx(float(losses.mean()), rel=1e-5)
+    accuracy = (logits[:8].argmax(-1) == labels[:8]).mean()
+    assert float(metrics["accuracy"]) == pytest.approx(float(accuracy))
+    for ours, theirs in zip(jax.tree.leaves(state.stats), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 def test_the_step_names_no_method():
     source = inspect.getsource(step)
-    for name in ("vanilla", "blur", "fix", "iterative", "lbi"):
-        assert name not in source
+    for name in (*methods.NAMES, "lbi", "trades"):
+        # Noise is also what test images get.
+        assert name == "noise" or name not in source.lower()
 
 
 def test_averages_follow_slowly(split, resident):

@@ -2,16 +2,18 @@
 
 The update calls the hooks in this order and knows no method by name:
 
-    model  <- wrap(model)                              once, before training
-    state  <- init(spec)                               once, before training
-    images <- view(state, key, step, batch, predict)   what the network is shown, e.g. smoothed
-    images <- (crop, flip)
-    images <- attack(key, step, images, batch, predict)  after augmentation, e.g. adversarial
-    targets <- targets(state, batch, logits)           inside the loss
-    gradients <- grad(loss_fn, params)
+    model   <- wrap(model)                                  once, before training
+    state   <- init(spec)                                   once, before training
+    images  <- view(state, key, step, batch, predict)       what the network is shown, e.g. smoothed
+    images  <- (crop, flip)
+    views   <- views(key, step, images, batch, predict)     one or several, e.g. clean and attacked
+    logits  <- one forward pass of all views together       one batch for batch normalisation
+    targets <- targets(state, step, batch, logits of the first view)
+    loss    <- mean of loss(logits of all views, targets, batch)
+    gradients <- grad(loss_fn, params, step)
 
 `view` comes before augmentation because stored codes belong to the image as it lies in the data
-set; an attack comes after it because it is on what the network really sees.
+set; `views` comes after it because an attack is on what the network really sees.
 """
 
 import dataclasses
@@ -20,12 +22,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 import isvs
 from train.models import Classifier
 
 Batch = Mapping[str, jax.Array]
-Predict = Callable[[jax.Array], jax.Array]
+# (key, images [B, H, W, C]) -> logits [B, K], in evaluation mode; the key is for random networks.
+Predict = Callable[[jax.Array, jax.Array], jax.Array]
+Views = tuple[jax.Array, ...]
 LossFn = Callable[[Any], tuple[jax.Array, Any]]
 
 
@@ -51,18 +56,37 @@ class Method:
 
     sparsity: float
 
-    # Whether batches carry codes, in training and in testing.
-    train_codes = False
-    test_codes = True
-    # Whether the state has a row for every training image, which streamed sets are too large for.
-    resident_only = False
+    @property
+    def train_codes(self) -> bool:
+        """Whether training batches carry codes."""
+        return False
+
+    @property
+    def test_codes(self) -> bool:
+        """Whether test batches carry codes."""
+        return True
+
+    @property
+    def has_level(self) -> bool:
+        """Whether `preprocess` smooths at `sparsity`."""
+        return True
+
+    @property
+    def resident_only(self) -> bool:
+        """Whether the state has a row for every training image, too many for streamed sets."""
+        return False
+
+    @property
+    def random(self) -> bool:
+        """Whether the network is random in testing too, so that attacks average over draws."""
+        return False
 
     def init(self, spec: Spec) -> Any:
         """The method's own state, a tree of arrays; None for nothing."""
         return None
 
     def wrap(self, model: Classifier) -> Classifier:
-        """The model to train in place of the given one."""
+        """The model to train in place of the given one, which may be changed."""
         return model
 
     def view(
@@ -71,17 +95,30 @@ class Method:
         """What is shown in place of `batch["image"]`, and the new state."""
         return batch["image"], state
 
-    def attack(
-        self, key: jax.Array, step: jax.Array, images: jax.Array, batch: Batch, predict: Predict
-    ) -> jax.Array:
-        """Changes augmented images, e.g. to the worst near them."""
-        return images
+    def level(self, step: jax.Array) -> jax.Array | float | None:
+        """The level at which `view` smooths at a step; None if there is no such number."""
+        return None
 
-    def targets(self, state: Any, batch: Batch, logits: jax.Array) -> tuple[jax.Array, Any]:
+    def views(
+        self, key: jax.Array, step: jax.Array, images: jax.Array, batch: Batch, predict: Predict
+    ) -> Views:
+        """What the network sees of augmented images, e.g. them and the worst near them."""
+        return (images,)
+
+    def targets(
+        self, state: Any, step: jax.Array, batch: Batch, logits: jax.Array
+    ) -> tuple[jax.Array, Any]:
         """Rows [B, K] to compare the logits with (a row's sum is its weight), and the new state."""
         return batch["target"], state
 
-    def grad(self, loss_fn: LossFn, params: Any) -> tuple[tuple[jax.Array, Any], Any]:
+    def loss(self, logits: Views, targets: jax.Array, batch: Batch) -> jax.Array:
+        """Losses [B] of the logits [B, K] of each view; by default their mean cross entropy."""
+        losses = [optax.softmax_cross_entropy(view, targets) for view in logits]
+        return sum(losses[1:], start=losses[0]) / len(losses)
+
+    def grad(
+        self, loss_fn: LossFn, params: Any, step: jax.Array
+    ) -> tuple[tuple[jax.Array, Any], Any]:
         """The loss with its extras, and the gradient to follow."""
         return jax.value_and_grad(loss_fn, has_aux=True)(params)
 

@@ -25,6 +25,7 @@ class Blur(Method):
     sigma: float
     kernel: int
     test_codes = False
+    has_level = False
 
     def view(
         self, state: Any, key: jax.Array, step: jax.Array, batch: Batch, predict: Predict
@@ -66,7 +67,7 @@ def gaussian_blur(images: jax.Array, sigma: float, kernel: int) -> jax.Array:
     return images
 
 
-def make(config: "Config", total_steps: int) -> Method:
+def make(config: "Config", steps_per_epoch: int) -> Method:
     """Blurring with `--blur-sigma` and `--blur-kernel`."""
     assert config.sparsity is not None and config.blur_kernel is not None
     return Blur(sparsity=config.sparsity, sigma=config.blur_sigma, kernel=config.blur_kernel)

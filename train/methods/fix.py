@@ -23,8 +23,12 @@ class Fix(Method):
         """The smoothed images."""
         return decode(batch, self.sparsity), state
 
+    def level(self, step: jax.Array) -> float:
+        """The same at every step."""
+        return self.sparsity
 
-def make(config: "Config", total_steps: int) -> Method:
+
+def make(config: "Config", steps_per_epoch: int) -> Method:
     """Fixed training at `--sparsity`."""
     assert config.sparsity is not None
     return Fix(sparsity=config.sparsity)

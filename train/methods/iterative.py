@@ -39,13 +39,14 @@ class IterativePath(Method):
         self, state: Any, key: jax.Array, step: jax.Array, batch: Batch, predict: Predict
     ) -> tuple[jax.Array, Any]:
         """The images at the level of this step."""
-        return decode(batch, self._level(step)), state
+        return decode(batch, self.level(step)), state
 
     def metrics(self, state: Any, step: jax.Array) -> dict[str, jax.Array]:
         """The level."""
-        return {"level": self._level(step)}
+        return {"level": self.level(step)}
 
-    def _level(self, step: jax.Array) -> jax.Array:
+    def level(self, step: jax.Array) -> jax.Array:
+        """The scheduled level."""
         return rising_level(step, self.total_steps, self.sparsity_from, self.sparsity)
 
 
@@ -141,10 +142,11 @@ def _level(state: lbi.State) -> jax.Array:
     return lbi.support_size(state) / grid.edge_count(*state.u.shape[2:])
 
 
-def make(config: "Config", total_steps: int) -> Method:
+def make(config: "Config", steps_per_epoch: int) -> Method:
     """Iterative training in the form of `--iterate`."""
     assert config.sparsity is not None and config.sparsity_from is not None
+    assert config.epochs is not None
     if config.iterate == "path":
-        return IterativePath(config.sparsity, config.sparsity_from, total_steps)
+        return IterativePath(config.sparsity, config.sparsity_from, config.epochs * steps_per_epoch)
     assert config.lbi_steps is not None
     return IterativeLBI(config.sparsity, config.sparsity_from, config.lbi_steps)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from train.config import Config
 
 
-def make(config: "Config", total_steps: int) -> Method:
+def make(config: "Config", steps_per_epoch: int) -> Method:
     """The identity method."""
     assert config.sparsity is not None
     return Method(sparsity=config.sparsity)

@@ -1,11 +1,15 @@
 """What every model shares: its contract, named activations, batch normalisation, convolution."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
+
+from train.models import noise
+from train.models.convolution import convolve
 
 # Statistics of ImageNet, on which torchvision's and most published CIFAR weights were trained.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -53,6 +57,9 @@ class Classifier(nnx.Module):
 
     Mean and standard deviation are static constants: no optimiser or checkpoint can touch them.
 
+    Layers put into the list `smoothing` act on the first features, which have `first_features`
+    channels: behind the stem of a ResNet, on the grid of patches of a ViT.
+
     Args:
         name: written into saved weights.
         num_classes: number of logits.
@@ -60,6 +67,7 @@ class Classifier(nnx.Module):
         mean: per channel, in pixel units [0, 1]; its length is the number of input channels.
         std: as `mean`.
         dtype: of the computation; parameters and logits are float32 always.
+        first_features: channels after the first convolution.
     """
 
     head: nnx.Linear
@@ -73,6 +81,7 @@ class Classifier(nnx.Module):
         mean: Sequence[float],
         std: Sequence[float],
         dtype: DTypeLike,
+        first_features: int,
     ) -> None:
         if num_classes < 1 or image_size < 1:
             raise ValueError(
@@ -91,6 +100,8 @@ class Classifier(nnx.Module):
         self.mean = tuple(float(m) for m in mean)
         self.std = tuple(float(s) for s in std)
         self.dtype = jnp.dtype(dtype)
+        self.first_features = first_features
+        self.smoothing: nnx.List[Any] = nnx.List([])
 
     def __call__(
         self,
@@ -129,6 +140,12 @@ class Classifier(nnx.Module):
         std = jnp.array(self.std, jnp.float32).reshape(1, 1, 1, channels)
         return ((images.astype(jnp.float32) - mean) / std).astype(self.dtype)
 
+    def smoothed(self, x: jax.Array, train: bool) -> jax.Array:
+        """The first features [B, H', W', first_features] after the layers of `smoothing`."""
+        for layer in self.smoothing:
+            x = layer(x, train=train).astype(x.dtype)
+        return x
+
     def trunk(self, x: jax.Array, train: bool, record: Recorder) -> jax.Array:
         """Everything between normalisation and head: [B, H, W, C] -> float32 [B, D]."""
         raise NotImplementedError
@@ -142,6 +159,7 @@ def apply(
     *,
     train: bool,
     offsets: Mapping[str, jax.Array] | None = None,
+    key: jax.Array | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], nnx.State]:
     """A model as a pure function, to be jitted and differentiated.
 
@@ -152,12 +170,20 @@ def apply(
         images: floating pixels in [0, 1], [B, H, W, C].
         train: normalise by the batch, and move the running averages.
         offsets: arrays added to the named activations (see `Recorder`).
+        key: of the noise of random models (see `train.models.noise`); others ignore it.
 
     Returns:
         Logits, named activations, and the new running averages (the old ones unless `train`).
+
+    Raises:
+        ValueError: if the model is random and there is no key.
     """
     # A copy, since the caller's variables may belong to an outer trace and cannot change here.
     model = nnx.merge(graph, params, stats, copy=True)
+    if noise.is_noisy(model):
+        if key is None:
+            raise ValueError(f"{model.name!r} has random weights: expected a key, got None")
+        noise.add_noise(model, key)
     logits, features = model(images, train=train, offsets=offsets)
     return logits, features, nnx.state(model, nnx.BatchStat)
 
@@ -238,5 +264,6 @@ def conv(
         kernel_init=kernel_init,
         dtype=dtype,
         param_dtype=jnp.float32,
+        conv_general_dilated=convolve,
         rngs=rngs,
     )

@@ -20,6 +20,7 @@ import safetensors.numpy
 from flax import nnx
 
 from train.models.layers import Classifier
+from train.models.noise import NOISE_SCALE
 from train.models.resnet import CifarResNet, ResNet
 from train.models.vit import VisionTransformer
 
@@ -48,8 +49,12 @@ _NAMES: dict[type, tuple[_Rule, ...]] = {
 _LEAF_NAMES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
 # Axis orders by rank: convolutions HWIO <-> OIHW, linear layers [in, out] <-> [out, in].
-_TO_TORCH = {1: (0,), 2: (1, 0), 3: (0, 1, 2), 4: (3, 2, 0, 1)}
-_FROM_TORCH = {1: (0,), 2: (1, 0), 3: (0, 1, 2), 4: (2, 3, 1, 0)}
+_TO_TORCH = {0: (), 1: (0,), 2: (1, 0), 3: (0, 1, 2), 4: (3, 2, 0, 1)}
+_FROM_TORCH = {0: (), 1: (0,), 2: (1, 0), 3: (0, 1, 2), 4: (2, 3, 1, 0)}
+
+# Parameters that methods add to a model (`Classifier.smoothing`, `train.models.noise`): no published
+# file has them.
+_ADDED = re.compile(rf"smoothing\..*|.*\.{NOISE_SCALE}")
 
 # Counters that PyTorch keeps, and the pooler of a ViT: neither takes part in classification.
 _IGNORED = re.compile(r"(.*\.)?num_batches_tracked|vit\.pooler\..*")
@@ -65,7 +70,8 @@ class LoadReport:
     Attributes:
         loaded: copied as they are.
         interpolated: position embeddings resized to the model's grid.
-        fresh: head that kept its initialisation, as the file's has another number of classes.
+        fresh: what kept its initialisation: the head, as the file's has another number of classes;
+            layers that a method added, and the file knows nothing of.
         ignored: in the file, but of no use.
         metadata: the file's own, empty if it has none.
     """
@@ -78,7 +84,11 @@ class LoadReport:
 
 
 def load(
-    model: Classifier, file: str | os.PathLike[str], *, allow_new_head: bool = True
+    model: Classifier,
+    file: str | os.PathLike[str],
+    *,
+    allow_new_head: bool = True,
+    allow_new_layers: bool = False,
 ) -> LoadReport:
     """Fill a model from a file, all of it or nothing.
 
@@ -87,6 +97,8 @@ def load(
         file: .safetensors with the names of torchvision, timm, Hugging Face or the CIFAR ResNets.
         allow_new_head: where the file has another number of classes, keep the model's own head
             instead of failing.
+        allow_new_layers: where the file has none of the parameters that a method added to the
+            model, keep the model's own instead of failing.
 
     Returns:
         What was loaded, and what was not.
@@ -102,8 +114,14 @@ def load(
     variables = _variables(model)
     wanted = {name: _torch_shape(variable) for name, (_, variable) in variables.items()}
 
-    head = tuple(name for name, (path, _) in variables.items() if path[0] == "head")
+    added = tuple(name for name in variables if _ADDED.fullmatch(name))
+    head = tuple(
+        name for name, (path, _) in variables.items() if path[0] == "head" and name not in added
+    )
     fresh = head if allow_new_head and _has_other_classes(head, tensors, wanted) else ()
+    absent = added if allow_new_layers and tensors.keys().isdisjoint(added) else ()
+    wanted = {name: shape for name, shape in wanted.items() if name not in absent}
+    fresh += absent
     interpolated: tuple[str, ...] = ()
     if isinstance(model, VisionTransformer) and _POSITION in tensors:
         resized = _resize_positions(tensors[_POSITION], model.grid)
@@ -136,7 +154,8 @@ def save(model: Classifier, file: str | os.PathLike[str]) -> None:
     tensors = {}
     for name, (_, variable) in _variables(model).items():
         array = np.asarray(variable.get_value(), np.float32)
-        tensors[name] = np.ascontiguousarray(array.transpose(_TO_TORCH[array.ndim]))
+        # `ascontiguousarray` would give a number an axis.
+        tensors[name] = array.transpose(_TO_TORCH[array.ndim]).copy(order="C")
     metadata = {
         "format": "pt",  # Hugging Face refuses files without it
         "model": model.name,

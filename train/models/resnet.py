@@ -175,6 +175,7 @@ class ResNet(Classifier):
             mean=mean,
             std=std,
             dtype=dtype,
+            first_features=width,
         )
         if stem not in get_args(Stem):
             raise ValueError(f"stem must be one of {get_args(Stem)}, got {stem!r}")
@@ -202,7 +203,7 @@ class ResNet(Classifier):
         x = jax.nn.relu(self.bn1(self.conv1(x), train=train))
         if self.stem == "7x7":
             x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
-        x = record("stem", x)
+        x = record("stem", self.smoothed(x, train))
         for index, stage in enumerate(self.stages):
             for block in stage:
                 x = block(x, train)

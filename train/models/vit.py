@@ -103,6 +103,7 @@ class VisionTransformer(Classifier):
             mean=mean,
             std=std,
             dtype=dtype,
+            first_features=hidden,
         )
         if patch_size < 1 or image_size % patch_size:
             raise ValueError(f"patch_size must divide image_size, got {patch_size=}, {image_size=}")
@@ -131,14 +132,13 @@ class VisionTransformer(Classifier):
         self.head = nnx.Linear(hidden, num_classes, kernel_init=_INIT, rngs=rngs)
 
     def trunk(self, x: jax.Array, train: bool, record: Recorder) -> jax.Array:
-        """[B, H, W, C] -> float32 [B, hidden]; the same in training and evaluation."""
-        del train
+        """[B, H, W, C] -> float32 [B, hidden]; alike in training and evaluation but for `smoothing`."""
         if x.shape[1:3] != (self.image_size, self.image_size):
             raise ValueError(
                 f"expected images of {self.image_size}x{self.image_size} pixels, "
                 f"got {x.shape[1]}x{x.shape[2]}"
             )
-        patches = self.patch(x)  # [B, grid, grid, hidden]
+        patches = self.smoothed(self.patch(x), train)  # [B, grid, grid, hidden]
         batch, hidden = patches.shape[0], patches.shape[-1]
         cls_token = jnp.broadcast_to(self.cls_token[...], (batch, 1, hidden)).astype(self.dtype)
         x = jnp.concatenate([cls_token, patches.reshape(batch, -1, hidden)], axis=1)  # [B, T, D]

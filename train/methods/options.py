@@ -1,0 +1,143 @@
+"""Which options each method reads, and their values where the user gives none."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from train.config import Config
+
+Defaults = dict[str, Any]
+
+# What must hold for an option to be read, in the words of the command line.
+_ATTACKED = "--method adversarial, awp, pni, or sat with --trades-beta above 0"
+NEEDS = {
+    "view": "a method that is not itself a view",
+    "attack_epsilon": _ATTACKED,
+    "attack_step": _ATTACKED,
+    "attack_steps": _ATTACKED,
+    "attack_through": _ATTACKED,
+    "trades_beta": "--method adversarial, awp or sat",
+    "sat_start": "--method sat",
+    "awp_gamma": "--method awp",
+    "awp_warmup": "--method awp",
+    "pni_granularity": "--method pni",
+    "layer": "--method tv_layer",
+    "tv_form": "--method tv_layer --layer tv",
+    "tv_initial": "--method tv_layer --layer tv",
+    "layer_level": "--method tv_layer --layer isvs",
+    "layer_mode": "--method tv_layer --layer isvs",
+    "layer_level_from": "--method tv_layer --layer isvs --layer-mode scheduled",
+    "augmix_severity": "--method augmix",
+    "jsd_weight": "--method augmix",
+    "noise_sigma": "--method noise",
+}
+
+_SMOOTHED_VIEWS = ("fix", "iterative")
+_SAT_SHARE = 0.7  # of the epochs, before targets begin to move
+
+
+def _attack(epsilon: float, step: float, steps: int) -> Defaults:
+    return {
+        "attack_epsilon": epsilon,
+        "attack_step": step,
+        "attack_steps": steps,
+        "attack_through": "view",
+    }
+
+
+def _adversarial(config: "Config", epochs: int) -> Defaults:
+    return {**_attack(8 / 255, 2 / 255, 10), "trades_beta": 0.0}
+
+
+def _awp(config: "Config", epochs: int) -> Defaults:
+    gamma = 0.005 if config.trades_beta else 0.01
+    return {**_adversarial(config, epochs), "awp_gamma": gamma, "awp_warmup": 0.0}
+
+
+def _pni(config: "Config", epochs: int) -> Defaults:
+    return {**_attack(0.031, 0.01, 7), "pni_granularity": "layer"}
+
+
+def _sat(config: "Config", epochs: int) -> Defaults:
+    attack = {} if config.trades_beta == 0 else _attack(0.031, 0.007, 10)
+    return {**attack, "trades_beta": 6.0, "sat_start": int(_SAT_SHARE * epochs)}
+
+
+def _tv_layer(config: "Config", epochs: int) -> Defaults:
+    if config.layer != "isvs":
+        return {"layer": "tv", "tv_form": "smooth", "tv_initial": 0.1}
+    level = 0.6 if config.layer_level is None else config.layer_level
+    start = {"layer_level_from": level / 2} if config.layer_mode == "scheduled" else {}
+    return {"layer": "isvs", "layer_level": level, "layer_mode": "fixed", **start}
+
+
+def _augmix(config: "Config", epochs: int) -> Defaults:
+    return {"augmix_severity": 3.0, "jsd_weight": 12.0}
+
+
+def _noise(config: "Config", epochs: int) -> Defaults:
+    return {"noise_sigma": 0.1}
+
+
+_BY_METHOD: dict[str, Callable[["Config", int], Defaults]] = {
+    "tv_layer": _tv_layer,
+    "pni": _pni,
+    "adversarial": _adversarial,
+    "sat": _sat,
+    "awp": _awp,
+    "augmix": _augmix,
+    "noise": _noise,
+}
+
+
+def defaults(config: "Config", epochs: int = 1) -> Defaults:
+    """The options of `NEEDS` that the method of a configuration reads, and their defaults.
+
+    Args:
+        config: as the user gave it.
+        epochs: of the training, on which some depend.
+    """
+    if config.method not in _BY_METHOD:
+        return {}
+    return {"view": "raw", **_BY_METHOD[config.method](config, epochs)}
+
+
+def shown(config: "Config") -> str:
+    """The name of the view that the network is shown: raw, blur, fix or iterative."""
+    if config.method in _BY_METHOD:
+        return config.view or "raw"
+    return "raw" if config.method == "vanilla" else config.method
+
+
+def check(config: "Config") -> None:
+    """Raises for options that the method does not read, or that contradict each other."""
+    read = defaults(config)
+    for name, needs in NEEDS.items():
+        if getattr(config, name) is not None and name not in read:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} needs {needs}, got --method {config.method}")
+    view = shown(config)
+    if view != "iterative":
+        got = f"got --method {config.method}"
+        if config.iterate == "lbi":
+            raise ValueError(f"--iterate lbi needs --method iterative or --view iterative, {got}")
+        if config.sparsity_from is not None:
+            raise ValueError(f"--sparsity-from needs --method iterative or --view iterative, {got}")
+    if config.attack_through == "smoothing":
+        if view not in _SMOOTHED_VIEWS:
+            raise ValueError(
+                f"--attack-through smoothing needs --view {' or '.join(_SMOOTHED_VIEWS)}, "
+                f"got --view {view}"
+            )
+        if config.iterate == "lbi":
+            raise ValueError(
+                "--attack-through smoothing needs --iterate path: with lbi each image has its own "
+                "level"
+            )
+    if None not in (config.layer_level, config.layer_level_from) and (
+        config.layer_level_from > config.layer_level  # type: ignore[operator]
+    ):
+        raise ValueError(
+            f"--layer-level-from {config.layer_level_from} must not be above --layer-level "
+            f"{config.layer_level}"
+        )

@@ -10,12 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from eval import bench_smoothing, bench_table, bench_training
+from eval import (
+    bench_attacks,
+    bench_corruptions,
+    bench_methods,
+    bench_smoothing,
+    bench_table,
+    bench_training,
+)
 
 # A benchmark takes whether to be quick, and returns its rows.
 BENCHMARKS: dict[str, Callable[[bool], list[bench_table.Row]]] = {
     "smoothing": bench_smoothing.run,
     "training": bench_training.run,
+    "corruptions": bench_corruptions.run,
+    "attacks": bench_attacks.run,
+    "methods": bench_methods.run,
 }
 
 

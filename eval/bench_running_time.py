@@ -27,6 +27,39 @@ _PAPER = {
 
 def rows(side: int, steps: int) -> list[Row]:
     """One row per way to project, and one for the C loop; the paper has side 84 and 15,000 steps."""
+    seconds, tied, compiling = _measure(side, steps)
+    setting = f"{steps:,} LBI iterations, {side}x{side} grey, one projection"
+
+    def row(iterations: str, projection: str, remark: str) -> Row:
+        return Row(
+            f"{setting}, vs {iterations} + {projection}",
+            "s",
+            _sum(seconds["ours"], seconds["our projection"]),
+            _sum(seconds[iterations], seconds[projection]),
+            note=f"{remark} Iterations {seconds['ours'].value:.3g} s, projection "
+            f"{seconds['our projection'].value:.2g} s; the peer's {seconds[iterations].value:.3g} s and "
+            f"{seconds[projection].value:.2g} s ({tied:,} tied pairs).",
+            compile_seconds=compiling,
+        )
+
+    result = [row("NumPy", projection, remark) for projection, remark in _PAPER.items()]
+    if "C" in seconds:
+        remark = "One image alone; the table's first rows have batches, as training does."
+        result.append(row("C", "graph", remark))
+    return result
+
+
+def totals(side: int, steps: int) -> dict[str, Measured]:
+    """Seconds of iterations and one projection together, by who does them."""
+    seconds, _, _ = _measure(side, steps)
+    ways = {"ours": ("ours", "our projection")}
+    ways |= {f"NumPy + {projection}": ("NumPy", projection) for projection in _PAPER}
+    ways |= {"C + graph": ("C", "graph")} if "C" in seconds else {}
+    return {name: _sum(seconds[first], seconds[second]) for name, (first, second) in ways.items()}
+
+
+def _measure(side: int, steps: int) -> tuple[dict[str, Measured], int, float]:
+    """Seconds of every part, the number of tied pairs, and what compiling ours took."""
     image = photographs(1, side, grey=True)[0]
     iterate = jax.jit(functools.partial(_iterate, steps=steps))
     project = jax.jit(_project)
@@ -52,27 +85,7 @@ def rows(side: int, steps: int) -> list[Row]:
     # Once is enough for what takes most of the benchmark's time. Its BLAS threads wait for each other by spinning: on a
     # busy machine it takes several times as long, and this row alone says nothing there.
     seconds["SVD"] = Measured(one_call(lambda: peers.svd_projection(u, down, right)))
-
-    tied = down.sum() + right.sum()
-    setting = f"{steps:,} LBI iterations, {side}x{side} grey, one projection"
-
-    def row(iterations: str, projection: str, remark: str) -> Row:
-        return Row(
-            f"{setting}, vs {iterations} + {projection}",
-            "s",
-            _sum(seconds["ours"], seconds["our projection"]),
-            _sum(seconds[iterations], seconds[projection]),
-            note=f"{remark} Iterations {seconds['ours'].value:.3g} s, projection "
-            f"{seconds['our projection'].value:.2g} s; the peer's {seconds[iterations].value:.3g} s and "
-            f"{seconds[projection].value:.2g} s ({tied:,} tied pairs).",
-            compile_seconds=compiling,
-        )
-
-    result = [row("NumPy", projection, remark) for projection, remark in _PAPER.items()]
-    if "C" in seconds:
-        remark = "One image alone; the table's first rows have batches, as training does."
-        result.append(row("C", "graph", remark))
-    return result
+    return seconds, int(down.sum() + right.sum()), compiling
 
 
 def _iterate(image: jax.Array, *, steps: int) -> tuple[jax.Array, jax.Array, jax.Array]:

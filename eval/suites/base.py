@@ -1,0 +1,156 @@
+"""What suites share: tasks, what they found, and the jitted judgement of a batch."""
+
+import dataclasses
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from eval.results import Cell, Row
+
+if TYPE_CHECKING:
+    from eval.subject import Batch, Split, Subject
+
+# Bool [n] under the key of each cell, and under the names of other things noticed of each image.
+Signs = Mapping[str, np.ndarray]
+Flags = Callable[[Cell, Signs, Mapping[str, np.ndarray]], tuple[str, ...]]
+
+
+def _no_flags(cell: Cell, signs: Signs, before: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One pass over a split that fills some cells.
+
+    Attributes:
+        cells: what is measured.
+        split: on which images.
+        measure: of a batch: bool [B] under the key of every cell, and under other names.
+        flags: what a reader must be told of a row, given the task's signs and the right answers
+            of the cells measured before.
+        extra: more keys of the rows.
+        transform: of streamed pictures, in place of resizing and cropping.
+    """
+
+    cells: tuple[Cell, ...]
+    split: "Split"
+    measure: Callable[["Batch"], dict[str, jax.Array]]
+    flags: Flags = _no_flags
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    transform: Any = None
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of batches."""
+        text = "\n".join(cell.key for cell in self.cells)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a suite's tasks found.
+
+    Attributes:
+        rows: of all tasks.
+        right: of each cell's key, bool [n].
+    """
+
+    rows: tuple[Row, ...]
+    right: Mapping[str, np.ndarray]
+
+
+def no_summary(options: Any, found: Found) -> Iterable[Row]:
+    """For suites whose rows say all."""
+    return ()
+
+
+class Judge:
+    """Tells which images of a batch are named rightly, bare and behind the defence.
+
+    The network is compiled once for all suites, apart from what changes the images.
+
+    Args:
+        subject: the network.
+        draws: passes whose probabilities are averaged, for random networks.
+    """
+
+    def __init__(self, subject: "Subject", draws: int) -> None:
+        self._weights = subject.weights
+        whole = subject.layout.whole
+
+        def right(weights: Any, keys: jax.Array, images: jax.Array, label: jax.Array) -> jax.Array:
+            def logits(key: jax.Array, images: jax.Array) -> jax.Array:
+                return subject.logits(weights, key, images)
+
+            return named_rightly(logits, keys, images, label, draws)
+
+        self._right = jax.jit(right, out_shardings=whole)
+        self._defend = jax.jit(subject.defend)
+        self.has_level = subject.sparsity is not None
+
+    def bare(self, keys: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
+        """Bool [B] for images as they are."""
+        return self._right(self._weights, keys, images, labels)
+
+    def defended(self, keys: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
+        """Bool [B] for smoothed (or blurred) images."""
+        return self._right(self._weights, keys, self._defend(images), labels)
+
+    def both(
+        self, cells: tuple[Cell, Cell], keys: jax.Array, images: jax.Array, labels: jax.Array
+    ) -> dict[str, jax.Array]:
+        """Both, under the keys of the two cells."""
+        bare, defended = cells
+        return {
+            bare.key: self.bare(keys, images, labels),
+            defended.key: self.defended(keys, images, labels),
+        }
+
+
+def named_rightly(
+    logits: Callable[[jax.Array, jax.Array], jax.Array],
+    keys: jax.Array,
+    images: jax.Array,
+    labels: jax.Array,
+    draws: int,
+) -> jax.Array:
+    """Bool [B]: whether the likeliest class, by the mean over draws of a network, is the label."""
+    if draws == 1:
+        return jnp.argmax(logits(keys[0], images), axis=-1) == labels
+    every = jax.lax.map(
+        lambda key: jax.nn.softmax(logits(key, images)), jax.random.split(keys[0], draws)
+    )  # [draws, B, K]
+    return jnp.argmax(every.mean(0), axis=-1) == labels
+
+
+@jax.jit
+def pixels(images: jax.Array) -> jax.Array:
+    """Bytes as float32 in [0, 1]."""
+    return images.astype(jnp.float32) / 255
+
+
+def pair(subject: "Subject", suite: str, name: str, **keys: Any) -> tuple[Cell, Cell]:
+    """The cells of a measurement on images as they are, and behind the defence."""
+    bare = Cell(suite, name, smoothed=False, **keys)
+    return bare, bare._replace(smoothed=True, sparsity=subject.sparsity)
+
+
+def image_keys(seed: int, salt: str, index: jax.Array) -> jax.Array:
+    """A key for every image, by its row: the same in any batch and on any device.
+
+    Args:
+        seed: of the evaluation.
+        salt: what the randomness is for.
+        index: int32 [B].
+
+    Returns:
+        Typed keys [B].
+    """
+    base = jax.random.fold_in(jax.random.key(seed), jnp.uint32(zlib.crc32(salt.encode())))
+    return jax.vmap(lambda row: jax.random.fold_in(base, row))(index)

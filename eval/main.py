@@ -17,7 +17,7 @@ class ReportOptions:
 
     Attributes:
         folders: of evaluations, each with a results.jsonl.
-        out: where report.html and report.md go; by default the folder itself, if it is one.
+        out: where report.html and report.md go; by default the folder, or report/ for several.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional]

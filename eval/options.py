@@ -72,7 +72,7 @@ class Options:
         scales: of the suite `lowres`; by default 1/4 and 1/2, for large images 1/7 and 1/4.
         radius: of the disc that parts low from high frequencies.
         budget: `quick` takes minutes on a CPU and says so in the report; `standard` is what papers
-            report. The six options that follow take their values from it.
+            report. --attack-limit, --pgd-steps, --apgd-steps and --queries follow it.
         attack_limit: attack so many test images.
         pgd_steps: of PGD.
         apgd_steps: of APGD.
@@ -89,7 +89,7 @@ class Options:
         resize: side to which images are brought before the network.
         stem: of resnet18 and resnet50.
         patch_size: of vit_tiny.
-        precision: of the computation.
+        precision: of the computation; by default the run's, or float32.
     """
 
     run: Path | None = None
@@ -103,7 +103,7 @@ class Options:
     limit: int | None = None
     out: Path | None = None
     seed: int = 0
-    batch_size: int = 200
+    batch_size: int = 256
     num_workers: int = 4
     levels: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     corruptions: Annotated[tuple[str, ...], _choice(CORRUPTIONS)] = CORRUPTIONS
@@ -130,7 +130,7 @@ class Options:
     resize: int | None = None
     stem: Literal["3x3", "7x7"] | None = None
     patch_size: int | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "bfloat16"] | None = None
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.weights is None):

@@ -151,6 +151,21 @@ class Results:
             if line["suite"] == suite
         ]
 
+    def answers(self, suite: str) -> dict[str, np.ndarray]:
+        """Of each measured cell's key, bool [n]: also of cells that an earlier command asked for."""
+        found = {}
+        for batches in self._batches.values():
+            parts = [batches[number] for number in sorted(batches)]
+            for name in parts[0]:
+                row = self._rows.get((name, "accuracy"))
+                if row is None or row["suite"] != suite:
+                    continue
+                values = np.concatenate([_unpack(part[name]) for part in parts])
+                # A cell may also stand in a task that is not finished.
+                if len(values) == row["n"]:
+                    found[name] = values
+        return found
+
     def batch(self, task: str, number: int) -> dict[str, np.ndarray] | None:
         """The signs of a batch that was done before."""
         signs = self._batches.get(task, {}).get(number)

@@ -49,15 +49,24 @@ def evaluate(subject: Subject, options: Options, folder: Path, arguments: list[s
         ValueError: if the folder holds the results of other weights, data or options.
     """
     with run_folder.locked(folder):
-        claim(folder, subject, options, arguments)
-        results = Results(folder, subject.name)
+        name = claim(folder, subject, options, arguments)
+        results = Results(folder, name)
         judge = Judge(subject, subject.draws(options))
-        for name in options.suite:
-            _run_suite(name, subject, options, judge, results)
+        # All plans come first: what is wrong with the last suite's options is said at once.
+        plans = {
+            suite: list(suites.SUITES[suite].tasks(subject, options, judge))
+            for suite in options.suite
+        }
+        for suite, tasks in plans.items():
+            _run_suite(suite, tasks, subject, options, results)
 
 
-def claim(folder: Path, subject: Subject, options: Options, arguments: list[str]) -> None:
-    """Writes what is evaluated and how, or compares with what is there."""
+def claim(folder: Path, subject: Subject, options: Options, arguments: list[str]) -> str:
+    """Writes what is evaluated and how, or compares with what is there.
+
+    Returns:
+        The name that rows bear: the first one, where the run has been renamed since.
+    """
     path = folder / EVALUATION
     content = describe(subject, options, arguments)
     if path.is_file():
@@ -72,8 +81,10 @@ def claim(folder: Path, subject: Subject, options: Options, arguments: list[str]
                 "Repeat its options to continue it, or give another --out."
             )
         # More suites may be asked for later: the page shows the command that came first.
-        content["command"] = old.get("command", content["command"])
+        for key in ("command", "run"):
+            content[key] = old.get(key, content[key])
     write_json(path, content)
+    return str(content["run"])
 
 
 def describe(subject: Subject, options: Options, arguments: list[str]) -> dict[str, Any]:
@@ -113,11 +124,10 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
 
 
 def _run_suite(
-    name: str, subject: Subject, options: Options, judge: Judge, results: Results
+    name: str, tasks: list[Task], subject: Subject, options: Options, results: Results
 ) -> None:
-    suite = suites.SUITES[name]
-    tasks: list[Task] = list(suite.tasks(subject, options, judge))
-    right: dict[str, np.ndarray] = {}
+    # What earlier commands measured counts too: fewer attacks now do not make a worst case milder.
+    right = results.answers(name)
     rows: list[Row] = []
     total = sum(len(task.split) for task in tasks)
     with Progress(name, total, unit="images") as progress:
@@ -133,7 +143,8 @@ def _run_suite(
             right |= {cell.key: signs[cell.key] for cell in task.cells}
     if not tasks and results.read(name):
         return  # a suite without batches is measured once
-    for row in suite.summarise(options, Found(tuple(rows), right)):
+    measured = {row.cell: row for row in (*results.read(name), *rows) if row.cell.key in right}
+    for row in suites.SUITES[name].summarise(options, Found(tuple(measured.values()), right)):
         results.write(row)
 
 

@@ -181,7 +181,7 @@ def _from_run(options: Options) -> tuple[Config, Path]:
         )
     changed: dict[str, Any] = {
         name: getattr(options, name)
-        for name in ("dataset", "data_dir", "sparsity")
+        for name in ("dataset", "data_dir", "sparsity", "precision")
         if getattr(options, name) is not None
     }
     if config.sparsity_from is not None and options.sparsity is not None:
@@ -201,7 +201,7 @@ def _from_weights(options: Options) -> tuple[Config, Path]:
         resize=options.resize,
         stem=options.stem,
         patch_size=options.patch_size,
-        precision=options.precision,
+        precision=options.precision or "float32",
         limit_test=options.limit,
     )
     limit = options.limit

@@ -41,9 +41,9 @@ _COUNTS = (
 class Config:
     """Train an image classifier, on its images as they are or on their large scale.
 
-    Options left out take the recipe of the data set (train/presets.py). Starting again with the
-    same --out continues where the run stopped. --config FILE repeats the run whose config.json it
-    is; other options beside it change it.
+    Options left out take the recipe of the data set (train/presets.py) or of the method
+    (docs/methods.md). Starting again with the same --out continues where the run stopped. --config
+    FILE repeats the run whose config.json it is; other options beside it change it.
 
     Attributes:
         dataset: what to learn from; `shapes` is drawn by the program and needs no files.
@@ -71,8 +71,8 @@ class Config:
         awp_gamma: how far `awp` moves each weight tensor, as a share of its norm.
         awp_warmup: epochs before `awp` begins to.
         pni_granularity: what shares an amplitude of the noise of `pni`.
-        layer: which layer `tv_layer` puts after the first convolution: the total variation layer,
-            or this package's smoothing.
+        layer: which layer `tv_layer` puts behind the stem: the total variation layer, or this
+            package's smoothing.
         tv_form: of the total variation layer: the solution, or 2 x - solution.
         tv_initial: strength of the total variation layer before it learns.
         layer_level: level of the smoothing layer; of a scheduled one, at the end.
@@ -271,8 +271,9 @@ class Config:
         return {name: value for name, value in values.items() if name not in _FREE}
 
     def digest(self) -> str:
-        """Short name of `identity`."""
-        text = json.dumps(self.identity(), sort_keys=True)
+        """Short name of `identity`; options that nobody gave leave no mark, so that new ones do not either."""
+        given = {name: value for name, value in self.identity().items() if value is not None}
+        text = json.dumps(given, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from train.codes import CodeTable, WithCodes, open_codes
 from train.config import Config
 from train.data import augment
+from train.data.crops import RandomResizedCrop
 from train.data.dataset import ArraySplit, Dataset
 from train.data.order import eval_indices, host_slice, steps_per_epoch, train_indices
-from train.data.pipeline import TrainStream, eval_stream
+from train.data.pipeline import TrainStream, TrainTransform, eval_stream
 from train.methods import Method
 from train.sharding import Layout, wait_for_all
 from train.step import Augment
@@ -51,9 +52,11 @@ def open_feed(config: Config, dataset: Dataset, method: Method, layout: Layout) 
     if dataset.in_memory:
         return ResidentFeed(config, dataset, method, layout)
     if method.resident_only:
+        literal = config.iterate == "lbi"
+        cause = "--iterate lbi" if literal else f"--method {config.method}"
         raise ValueError(
-            f"--method {config.method} --iterate {config.iterate} keeps a state for every image on "
-            f"the device, and {dataset.name} is streamed; use --iterate path or another method"
+            f"{cause} keeps a state for every image on the device, and {dataset.name} is streamed; "
+            f"use {'--iterate path' if literal else 'another method'}"
         )
     return StreamFeed(config, dataset, method, layout)
 
@@ -131,7 +134,8 @@ class StreamFeed:
         self.steps_per_epoch = steps_per_epoch(len(dataset.train), config.batch_size)
         self.train: DeviceBatch = {}
         self.test: DeviceBatch = {}
-        self._train_transform = self._test_transform = None
+        self._train_transform: TrainTransform = RandomResizedCrop(self._size, config.flip)
+        self._test_transform = None
         self.augment: Augment = lambda key, images: images  # cropped and flipped by the workers
         if method.train_codes:
             codes = _codes(config, dataset, "train", layout)

@@ -70,11 +70,14 @@ def _run(config: Config, folder: Path, layout: Layout) -> dict[str, Any] | None:
         image_size=config.image_size,
     )
     if layout.is_main:
-        run_folder.claim(folder, config, dataset.fingerprint)
+        run_folder.check_data(folder, dataset.fingerprint)
     summary = run_folder.read_summary(folder)
     if summary is not None:
         return summary
     parts = assemble(config, dataset, layout)
+    if layout.is_main:
+        # Only now: options that were refused before this must not hold the folder.
+        run_folder.claim(folder, config, dataset.fingerprint)
     with contextlib.closing(Checkpoints(folder)) as checkpoints:
         return Trainer(config, folder, parts, checkpoints, layout).run(len(dataset.test))
 

@@ -54,13 +54,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def claim(folder: Path, config: Config, fingerprint: str) -> None:
-    """Writes the configuration and the data's fingerprint, or compares with those that are there.
-
-    Raises:
-        ValueError: if the run was begun with other data.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+def check_data(folder: Path, fingerprint: str) -> None:
+    """Raises if the folder's run was begun with other data."""
     data = folder / _DATA
     if data.is_file():
         old = json.loads(data.read_text(encoding="utf-8"))["fingerprint"]
@@ -68,7 +63,12 @@ def claim(folder: Path, config: Config, fingerprint: str) -> None:
             raise ValueError(
                 f"{folder} holds a run on other data: its fingerprint was {old}, now {fingerprint}"
             )
-    _write(data, json.dumps({"fingerprint": fingerprint}, indent=2) + "\n")
+
+
+def claim(folder: Path, config: Config, fingerprint: str) -> None:
+    """Writes the configuration and the data's fingerprint: from now on the folder is this run's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / _DATA, json.dumps({"fingerprint": fingerprint}, indent=2) + "\n")
     _write(folder / _CONFIG, config.to_json())
 
 

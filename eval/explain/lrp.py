@@ -127,15 +127,11 @@ def _first_layer(
 
 def _walk_resnet(model: Any, first: _FirstLayer, constants: jax.Array, rule: Rules) -> jax.Array:
     """Logits of a `ResNet`."""
-    if model.smoothing:
-        f, kernel, bias = _convolution(model.conv1)
-        x = rules.affine(partial(model.smoothed, train=False), first(f, kernel, bias), constants)
-        x = rules.linear(jnp.multiply, rule.convolution, x, *_gain_and_shift(model.bn1))
-    else:
-        x = first(*_folded(model.conv1, model.bn1))
-    x = jax.nn.relu(x)
+    x = jax.nn.relu(first(*_folded(model.conv1, model.bn1)))
     if model.stem == "7x7":
         x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+    if model.smoothing:
+        x = rules.affine(partial(model.smoothed, train=False), x, constants)
     for stage in model.stages:
         for block in stage:
             x = _residual_block(block, x, rule.convolution)

@@ -57,8 +57,8 @@ class Found:
     """What a suite's tasks found.
 
     Attributes:
-        rows: of all tasks.
-        right: of each cell's key, bool [n].
+        rows: of all tasks, also those of an earlier command.
+        right: of each of their cells' keys, bool [n].
     """
 
     rows: tuple[Row, ...]
@@ -92,7 +92,6 @@ class Judge:
 
         self._right = jax.jit(right, out_shardings=whole)
         self._defend = jax.jit(subject.defend)
-        self.has_level = subject.sparsity is not None
 
     def bare(self, keys: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
         """Bool [B] for images as they are."""

@@ -52,10 +52,16 @@ def _published(subject: "Subject", options: "Options", judge: Judge) -> Iterable
         class_names=None if isinstance(dataset.test, ArraySplit) else dataset.class_names,
     )
     extra = {"constants": corruptions.constants_for(size), "source": "published"}
+    limit = options.limit or subject.config.limit_test  # as many as of the clean images
     for name in _chosen(options, found):
         for severity in options.severities:
             cells = pair(subject, _SUITE, name, severity=severity)
-            split = found[name].split(severity, options.limit)
+            split = found[name].split(severity, limit)
+            if isinstance(split, ArraySplit) and split.images.shape[1:] != dataset.image_shape:
+                raise ValueError(
+                    f"{options.published}: expected pictures of {list(dataset.image_shape)}, as "
+                    f"{dataset.name} has, got {list(split.images.shape[1:])}"
+                )
             measure = _measure(options, judge, cells, lambda keys, images: images)
             yield Task(cells, split, measure, extra=extra, transform=Unchanged(size))
 

@@ -184,10 +184,10 @@ def test_the_sum_holds_by_other_rules(name):
 
 
 class Shrink(nnx.Module):
-    """Neither linear nor homogeneous."""
+    """Neither linear nor homogeneous, and strong enough to tell in which place it acts."""
 
     def __call__(self, x, *, train):
-        return jnp.sign(x) * jnp.maximum(jnp.abs(x) - 0.05, 0)
+        return jnp.sign(x) * jnp.maximum(jnp.abs(x) - 0.5, 0)
 
 
 @pytest.mark.parametrize("make", [partial(small_resnet, blocks=(1,)), partial(small_vit, layers=1)])

@@ -1,6 +1,8 @@
 """What the suites do to images, what they conclude from answers, and what they flag."""
 
+import dataclasses
 import fractions
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import pytest
 import isvs
 from eval import published
 from eval.options import Options
-from eval.results import Cell, accuracy
+from eval.results import Cell, Results, accuracy
 from eval.subject import open_subject
 from eval.suites import adversarial, corrupted, lowres
 from eval.suites.base import Found, Judge, image_keys, named_rightly, pixels
@@ -145,6 +147,47 @@ def test_a_black_box_that_beats_gradients_is_flagged(options):
     before = {white.key: np.arange(100) < 50}
     assert flags(cell, signs(cell, right=30), before) == ("black box beats white box",)
     assert flags(cell, signs(cell, right=60), before) == ()
+
+
+def planned(subject, options):
+    tasks = adversarial.tasks(subject, options, judge=None)
+    return {(task.cells[0].name, round(255 * task.cells[0].epsilon)) for task in tasks}
+
+
+def test_the_sanity_epsilon_adds_pgd_and_takes_nothing_away(subject, options):
+    names = {"fgsm", "pgd", "square"}
+    few = dataclasses.replace(options, attacks=tuple(names), epsilons=(8,))
+    assert planned(subject, few) == {*((name, 8) for name in names), ("pgd", 64)}
+    both = dataclasses.replace(few, epsilons=(8, 64))
+    assert planned(subject, both) == {(name, e) for name in names for e in (8, 64)}
+
+
+def test_three_classes_are_attacked_without_dlr(subject, options):
+    dataset = types.SimpleNamespace(name="three", num_classes=3, test=subject.dataset.test)
+    three = dataclasses.replace(subject, dataset=dataset)
+    assert {name for name, _ in planned(three, options)} == {*options.attacks} - {"apgd_dlr"}
+    named = dataclasses.replace(options, attacks=("pgd", "apgd_dlr"))
+    with pytest.raises(ValueError, match="need at least 4 classes, three has 3"):
+        planned(three, named)
+
+
+def test_a_worst_case_does_not_forget_earlier_attacks(options, tmp_path):
+    cell = Cell("adversarial", "pgd", epsilon=8 / 255, attacker="exact", smoothed=True)
+    fgsm, half = cell._replace(name="fgsm"), cell._replace(name="square")
+    results = Results(tmp_path, "x")
+    for one, right in ((cell, [1, 0, 1, 0]), (fgsm, [1, 1, 0, 0]), (half, [0, 0])):
+        for number in range(len(right) // 2):
+            part = np.array(right[2 * number : 2 * number + 2], bool)
+            results.write_batch(one.name, number, {one.key: part, "zero_gradient": part})
+        if one is not half:  # which was interrupted
+            results.write(accuracy(one, np.array(right, bool)))
+    # The same cell in another task, which was interrupted.
+    results.write_batch("more", 0, {cell.key: np.zeros(2, bool), half.key: np.zeros(2, bool)})
+    answers = Results(tmp_path, "x").answers("adversarial")
+    assert answers.keys() == {cell.key, fgsm.key}
+    unaware = dataclasses.replace(options, attackers=("unaware",), epsilons=(8,))
+    found = {r.cell.attacker: r.value for r in adversarial.summarise(unaware, Found((), answers))}
+    assert found == {"any": 25.0}
 
 
 def test_the_worst_case_is_pointwise(options):

@@ -60,6 +60,7 @@ def test_recipes_of_methods():
     sat = presets.fill(Config(method="sat", epochs=100))
     assert (sat.sat_start, sat.trades_beta, sat.attack_steps, sat.view) == (70, 6.0, 10, "raw")
     assert presets.fill(Config(method="sat", trades_beta=0.0)).attack_steps is None
+    assert presets.fill(Config(method="sat", epochs=90)).sat_start == 63
     assert presets.fill(Config(method="awp")).awp_gamma == 0.01
     assert presets.fill(Config(method="awp", trades_beta=6.0)).awp_gamma == 0.005
     smoothed = presets.fill(Config(method="pni", view="iterative", sparsity=0.5))
@@ -97,6 +98,12 @@ def test_recipes_of_methods():
         ({"method": "adversarial", "attack_through": "smoothing"}, "got --view raw"),
         ({"method": "tv_layer", "layer": "isvs", "tv_form": "sharp"}, "needs .* --layer tv"),
         ({"method": "tv_layer", "layer_level": 0.5}, "--layer-level needs .* --layer isvs"),
+        ({"method": "fix", "blur_kernel": 5}, "--blur-kernel needs --method blur or --view blur"),
+        ({"method": "noise", "blur_sigma": 1.0}, "--blur-sigma needs --method blur or --view"),
+        (
+            {"method": "tv_layer", "layer": "isvs", "layer_mode": "learned", "layer_level": 1.0},
+            r"strictly inside \(0, 1\), got --layer-level 1",
+        ),
         ({"method": "augmix", "augmix_severity": 11.0}, r"strength in \[0.1, 10\], got 11"),
         ({"method": "adversarial", "attack_epsilon": 8.0}, r"in \(0, 1\], got 8"),
     ],

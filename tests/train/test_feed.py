@@ -74,9 +74,24 @@ def test_streamed_sets_train(method, workers, folder, tiny, tmp_path):
     assert summary["steps"] == 3 and summary["test_images"] == 24
 
 
+def test_workers_mirror_pictures_only_if_asked(folder, tiny):
+    options = {"dataset": f"folder:{folder}", "method": "vanilla", **STREAMED}
+
+    def epoch(flip):
+        batches = open_it(tiny(flip=flip, **options)).train_batches(0)
+        return np.concatenate([batch["image"] for batch in itertools.islice(batches, 3)])
+
+    plain, mirrored = epoch(False), epoch(True)
+    same = (plain == mirrored).all((1, 2, 3))
+    turned = (plain == mirrored[:, :, ::-1]).all((1, 2, 3))
+    assert (same ^ turned).all() and same.any() and turned.any()
+
+
 def test_states_per_image_need_images_in_memory(folder, tiny):
     with pytest.raises(ValueError, match="streamed; use --iterate path"):
         open_it(tiny(dataset=f"folder:{folder}", iterate="lbi", **STREAMED))
+    with pytest.raises(ValueError, match=r"--method sat keeps .* streamed; use another method"):
+        open_it(tiny(dataset=f"folder:{folder}", method="sat", **STREAMED))
 
 
 def test_resident_batches_are_rows(tiny):

@@ -149,7 +149,8 @@ def conclude(
       keys: [B].
       images: the clean images [B, H, W, C].
       runs: how many.
-      clean: loss and decision at the clean images; where that is wrong already, they are returned.
+      clean: loss and decision at the clean images. Where that is wrong already the attack has won, and goes on to a
+        worse point: a defence that is put before the network afterwards may have put the clean image right.
       run: one run.
 
     Returns:
@@ -169,14 +170,12 @@ def conclude(
     never = jnp.zeros_like(clean.wrong)
     start = Worst(images, clean.wrong, clean.loss), Flags(never, never, never)
     worst, flags = jax.lax.fori_loop(0, runs, again, start)
-    # A misclassified clean image is what is returned, though the attack found others.
-    points, loss = choose(clean.wrong, (images, clean.loss), (worst.images, worst.loss))
     fresh = jax.random.fold_in(keys[0], _FRESH)
-    right = ~victim.is_wrong(victim.scores(fresh, points)) & ~clean.wrong
+    right = ~victim.is_wrong(victim.scores(fresh, worst.images)) & ~clean.wrong
     return Outcome(
-        points,
+        worst.images,
         right,
-        loss,
+        worst.loss,
         flags.zero_gradient,
         flags.bad_gradient,
         flags.still_rising & ~clean.wrong,

@@ -18,19 +18,21 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Training crop: a random part of random shape, brought to one size, flipped half the time.
+    """Training crop: a random part of random shape, brought to one size and perhaps flipped.
 
     Attributes:
         size: side of the result.
+        flip: whether to mirror half of the pictures.
     """
 
     size: int
+    flip: bool = True
 
     def __call__(self, record: Record, rng: np.random.Generator) -> Record:
         """Crops the record's picture; all chance comes from `rng`."""
         height, width = record["image"].shape[:2]
         box = random_box(rng, height, width)
-        flip = rng.random() < 0.5
+        flip = self.flip and rng.random() < 0.5
         picture = Image.fromarray(record["image"])
         # reducing_gap halves the cost for large crops, and is exact enough at 2 (Pillow's advice).
         picture = picture.resize(

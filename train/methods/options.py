@@ -33,7 +33,7 @@ NEEDS = {
 }
 
 _SMOOTHED_VIEWS = ("fix", "iterative")
-_SAT_SHARE = 0.7  # of the epochs, before targets begin to move
+_SAT_TENTHS = 7  # of the epochs, before targets begin to move
 
 
 def _attack(epsilon: float, step: float, steps: int) -> Defaults:
@@ -60,7 +60,7 @@ def _pni(config: "Config", epochs: int) -> Defaults:
 
 def _sat(config: "Config", epochs: int) -> Defaults:
     attack = {} if config.trades_beta == 0 else _attack(0.031, 0.007, 10)
-    return {**attack, "trades_beta": 6.0, "sat_start": int(_SAT_SHARE * epochs)}
+    return {**attack, "trades_beta": 6.0, "sat_start": _SAT_TENTHS * epochs // 10}
 
 
 def _tv_layer(config: "Config", epochs: int) -> Defaults:
@@ -123,6 +123,13 @@ def check(config: "Config") -> None:
             raise ValueError(f"--iterate lbi needs --method iterative or --view iterative, {got}")
         if config.sparsity_from is not None:
             raise ValueError(f"--sparsity-from needs --method iterative or --view iterative, {got}")
+    if view != "blur":
+        for name in ("blur_sigma", "blur_kernel"):
+            if getattr(config, name) != getattr(type(config), name):
+                option = name.replace("_", "-")
+                raise ValueError(
+                    f"--{option} needs --method blur or --view blur, got --method {config.method}"
+                )
     if config.attack_through == "smoothing":
         if view not in _SMOOTHED_VIEWS:
             raise ValueError(
@@ -134,6 +141,11 @@ def check(config: "Config") -> None:
                 "--attack-through smoothing needs --iterate path: with lbi each image has its own "
                 "level"
             )
+    if config.layer_mode == "learned" and config.layer_level in (0, 1):
+        raise ValueError(
+            "--layer-mode learned starts strictly inside (0, 1), got --layer-level "
+            f"{config.layer_level}"
+        )
     if None not in (config.layer_level, config.layer_level_from) and (
         config.layer_level_from > config.layer_level  # type: ignore[operator]
     ):

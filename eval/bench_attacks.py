@@ -32,7 +32,7 @@ class _Sizes:
     rounds: int
 
 
-_FULL = _Sizes("resnet20", 128, 10, 10, 7)
+_FULL = _Sizes("resnet20", 64, 10, 10, 3)
 _QUICK = _Sizes("_tiny", 16, 2, 3, 2)
 
 

@@ -23,6 +23,9 @@ _ADVERSARIAL = {"method": "adversarial"}
 _SMOOTHED = {**_ADVERSARIAL, "view": "fix"}
 _VARIANTS: dict[str, dict[str, Any]] = {
     _BASE: {"method": _BASE},
+    "blur": {"method": "blur"},
+    "fix": {"method": "fix"},
+    "iterative": {"method": "iterative"},
     "noise": {"method": "noise"},
     "sat, clean": {"method": "sat", "trades_beta": 0.0},
     "tv_layer, tv": {"method": "tv_layer"},
@@ -49,12 +52,12 @@ class _Sizes:
     variants: tuple[str, ...]
 
 
-_FULL = _Sizes("resnet20", 32, 128, 7, tuple(_VARIANTS))
+_FULL = _Sizes("resnet8", 32, 64, 3, tuple(_VARIANTS))
 _QUICK = _Sizes("_tiny", 8, 16, 1, _QUICK_VARIANTS)
 
 
 def run(quick: bool) -> list[Row]:
-    """A row for every method but the base; half an hour on two cores, as attacks take ten steps."""
+    """A row for every method but the base; minutes on two cores, as most have to be compiled with their attacks."""
     sizes = _QUICK if quick else _FULL
     with tempfile.TemporaryDirectory() as folder:
         variants = {name: _Variant(_parts(name, sizes, Path(folder))) for name in sizes.variants}

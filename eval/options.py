@@ -29,7 +29,7 @@ _FREE = frozenset(
 
 # How hard `--budget` attacks: a first look within minutes on a CPU, or what papers report.
 _BUDGETS: dict[str, dict[str, int]] = {
-    "quick": {"attack_limit": 200, "pgd_steps": 20, "apgd_steps": 20, "queries": 300},
+    "quick": {"attack_limit": 256, "pgd_steps": 20, "apgd_steps": 20, "queries": 300},
     "standard": {"attack_limit": 1000, "pgd_steps": 50, "apgd_steps": 100, "queries": 5000},
 }
 _COUNTS = (

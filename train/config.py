@@ -225,10 +225,12 @@ class Config:
             raise ValueError(
                 f"--sparsity-from {self.sparsity_from} must not be above --sparsity {self.sparsity}"
             )
-        if None not in (self.warmup_epochs, self.epochs) and self.warmup_epochs >= self.epochs:  # type: ignore[operator]
-            raise ValueError(
-                f"--warmup-epochs {self.warmup_epochs} must be below --epochs {self.epochs}"
-            )
+        for name in ("warmup_epochs", "sat_start", "awp_warmup"):
+            value = getattr(self, name)
+            # What begins after the last epoch never acts.
+            if None not in (value, self.epochs) and value >= self.epochs:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} {value} must be below --epochs {self.epochs}")
         if self.coordinator is None and (self.num_processes or self.process_id) is not None:
             raise ValueError("--num-processes and --process-id need --coordinator HOST:PORT")
 

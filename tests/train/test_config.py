@@ -88,6 +88,8 @@ def test_recipes_of_methods():
         ({"lbi_steps": 3}, "--lbi-steps needs --iterate lbi"),
         ({"sparsity": 0.2, "sparsity_from": 0.3}, "must not be above --sparsity"),
         ({"epochs": 2, "warmup_epochs": 2.0}, "must be below --epochs"),
+        ({"epochs": 2, "method": "sat", "sat_start": 2}, "--sat-start 2 must be below --epochs 2"),
+        ({"epochs": 2, "method": "awp", "awp_warmup": 3.0}, "must be below --epochs"),
         ({"num_processes": 2}, "need --coordinator"),
         ({"method": "fix", "view": "raw"}, "--view needs a method that is not itself a view"),
         ({"method": "noise", "sparsity_from": 0.1}, "or --view iterative, got --method noise"),

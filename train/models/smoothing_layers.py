@@ -3,8 +3,9 @@
 `TotalVariation` is the baseline of Yeh et al. (2022), "Total variation optimization layers for
 computer vision"; `ScaleSpaceSmoothing` is this project's smoothing in the same place.
 
-Neither is cheap. Behind the stem of a ResNet-8 (32x32, 16 channels), forwards and backwards, in CPU
-time: the network 1, `TotalVariation` 2.2, `ScaleSpaceSmoothing` 4, and 13 with `isvs.Flow()`.
+Neither is cheap: a training step of a ResNet-8 (batch 64, 32x32, 16 channels, two CPU cores) takes
+2.8 times as long with `TotalVariation` and 4.6 times with `ScaleSpaceSmoothing` as without
+(`python -m eval.bench methods`).
 """
 
 import math

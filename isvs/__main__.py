@@ -36,6 +36,7 @@ done all the same), 2 for wrong arguments."""
 _SMOOTH_EXAMPLES = """\
 examples:
   python -m isvs smooth photo.jpg -o smooth.png
+  python -m isvs smooth noisy.jpg --sparsity auto -o clean.png
   python -m isvs smooth holiday/ more/*.png --sparsity 0.5 --max-side 1000 -o smoothed/"""
 
 _PATH_EXAMPLES = """\
@@ -43,6 +44,7 @@ examples:
   python -m isvs path photo.jpg -o strip.png
   python -m isvs path photo.jpg --max-side 400 -o animation.gif"""
 
+_AUTO = "auto"
 _STRIP_LEVELS = (0.2, 0.4, 0.6, 0.8, 1.0)
 _ANIMATION_LEVELS = tuple(step / 20 for step in range(1, 21))
 
@@ -99,10 +101,11 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     smooth.add_argument(
         "--sparsity",
-        type=_level,
+        type=_level_or_auto,
         default=0.6,
         metavar="S",
-        help="the level, from 0 (flat) to 1 (the picture itself); default %(default)s",
+        help="the level, from 0 (flat) to 1 (the picture itself), default %(default)s; or auto: remove noise, as much "
+        "as there is",
     )
     smooth.add_argument(
         "-o",
@@ -161,6 +164,10 @@ def _level(text: str) -> float:
     return level
 
 
+def _level_or_auto(text: str) -> float | str:
+    return text if text == _AUTO else _level(text)
+
+
 def _side(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"must be a positive whole number of pixels, got {text!r}")
@@ -168,7 +175,7 @@ def _side(text: str) -> int:
 
 
 def _smooth(args: argparse.Namespace) -> int:
-    from isvs._pictures import PictureError, at_levels, read_picture, write_picture
+    from isvs._pictures import PictureError, at_levels, cleaned, read_picture, write_picture
 
     targets = _plan(args.photos, args.out)
     _refuse_inputs(targets.values(), targets, args.overwrite)
@@ -178,7 +185,10 @@ def _smooth(args: argparse.Namespace) -> int:
             try:
                 picture = read_picture(source, args.max_side)
                 progress.announce(source, picture)
-                (smoothed,) = at_levels(picture, [args.sparsity])
+                if args.sparsity == _AUTO:
+                    smoothed = cleaned(picture)
+                else:
+                    (smoothed,) = at_levels(picture, [args.sparsity])
                 write_picture(smoothed, target)
             except PictureError as error:
                 failures += 1

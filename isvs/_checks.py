@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# Beyond this a solve takes thousands of sweeps, and single precision no longer tells it from a rigid tie.
+STIFFEST = 1e4
+
 
 def images(value: Any) -> jax.Array:
     """Returns float images ``[..., H, W, C]`` as they are, or explains what is wrong with them."""
@@ -29,26 +32,53 @@ def images(value: Any) -> jax.Array:
 
 def sparsity(value: Any, batch: tuple[int, ...]) -> jax.Array:
     """Returns float32 levels broadcast to the batch axes; levels outside [0, 1] fail where they are known."""
+    known = _known("sparsity", value)
+    _all_inside(
+        known, (known >= 0) & (known <= 1), "sparsity must lie in [0, 1] (0 = flat, 1 = original)"
+    )
+    return _over_batch("sparsity", value, batch)
+
+
+def stiffness(value: Any, batch: tuple[int, ...]) -> jax.Array | None:
+    """Returns float32 stiffness broadcast to the batch axes; None if it is known to be infinite everywhere."""
+    known = _known("stiffness", value)
+    _all_inside(
+        known,
+        (known >= 0) & ((known <= STIFFEST) | np.isinf(known)),
+        f"stiffness must lie in [0, {STIFFEST:g}] or be infinite (rigid)",
+    )
+    springs = _over_batch("stiffness", value, batch)
+    return None if known.size and np.isinf(known).all() else springs
+
+
+def _known(name: str, value: Any) -> np.ndarray:
+    """The numbers that are known already, float64; none of those that are traced or live elsewhere."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(
         value, (int, float, np.ndarray, np.generic, jax.Array)
     ):
-        raise TypeError(f"sparsity must be a number or an array, got {type(value).__name__}")
-    if not isinstance(value, jax.core.Tracer):
-        known = np.asarray(value, np.float64) if _is_local(value) else np.zeros(())
-        outside = ~((known >= 0) & (known <= 1))  # NaN is outside
-        if outside.any():
-            worst = float(np.ravel(known)[np.ravel(outside).argmax()])
-            raise ValueError(f"sparsity must lie in [0, 1] (0 = flat, 1 = original), got {worst:g}")
-    levels = jnp.asarray(value, jnp.float32)
+        raise TypeError(f"{name} must be a number or an array, got {type(value).__name__}")
+    if isinstance(value, jax.core.Tracer) or not _is_local(value):
+        return np.zeros(0)
+    return np.asarray(value, np.float64)
+
+
+def _all_inside(known: np.ndarray, inside: np.ndarray, expected: str) -> None:
+    if not inside.all():  # NaN is outside
+        worst = float(np.ravel(known)[np.ravel(~inside).argmax()])
+        raise ValueError(f"{expected}, got {worst:g}")
+
+
+def _over_batch(name: str, value: Any, batch: tuple[int, ...]) -> jax.Array:
+    array = jnp.asarray(value, jnp.float32)
     try:
-        fits = np.broadcast_shapes(levels.shape, batch) == batch
+        fits = np.broadcast_shapes(array.shape, batch) == batch
     except ValueError:
         fits = False
     if not fits:
         raise ValueError(
-            f"sparsity must broadcast to the batch axes {batch} of the images, got shape {levels.shape}"
+            f"{name} must broadcast to the batch axes {batch} of the images, got shape {array.shape}"
         )
-    return jnp.broadcast_to(levels, batch)
+    return jnp.broadcast_to(array, batch)
 
 
 def _is_local(value: Any) -> bool:

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
 
+from isvs.automatic import AutoLevel
 from isvs.scale_space import LEVELS, ScaleSpace, encode
+from isvs.smoothing import smooth
 
 # What can be written, by the ending of the file.
 FORMATS = {
@@ -43,6 +45,7 @@ _WITH_16_BIT = ("PNG", "TIFF")
 _SHAPES_KEPT = 16
 _compiled_shapes: set[tuple[int, ...]] = set()
 _at = jax.jit(ScaleSpace.at)
+_clean = jax.jit(smooth, static_argnums=1)
 
 
 class PictureError(Exception):
@@ -139,10 +142,7 @@ def at_levels(picture: Picture, levels: Iterable[float]) -> Iterator[Picture]:
     Raises:
       PictureError: there is not enough memory.
     """
-    _forget_old_shapes(picture.pixels.shape)
-    white = np.iinfo(picture.pixels.dtype).max
-    images = (picture.pixels / white).astype(np.float32)  # [H, W, C]
-    hidden = np.zeros(images.shape[:2], bool) if picture.alpha is None else picture.alpha == 0
+    images, hidden = _floats(picture)
     if hidden.any():
         images[hidden] = 0 if hidden.all() else images[~hidden].mean(axis=0)
     with _memory_errors():
@@ -152,10 +152,40 @@ def at_levels(picture: Picture, levels: Iterable[float]) -> Iterator[Picture]:
             down, right, levels = _without_hidden(down, right, levels, hidden)
             space = ScaleSpace(space.images, jnp.asarray(down), jnp.asarray(right))
         for level in levels:
-            means = np.asarray(_at(space, level), np.float64)
-            pixels = np.rint(means * white).astype(picture.pixels.dtype)
-            pixels[hidden] = picture.pixels[hidden]
-            yield dataclasses.replace(picture, pixels=pixels)
+            yield _redrawn(picture, _at(space, level), hidden)
+
+
+def cleaned(picture: Picture) -> Picture:
+    """The picture without the noise that it seems to have; see `isvs.AutoLevel`.
+
+    Fully transparent pixels keep their colour and have no part in that of others. Where there are any, the speckle rule
+    is left out: what stands alone among them is no speckle.
+
+    Raises:
+      PictureError: there is not enough memory.
+    """
+    images, hidden = _floats(picture)
+    images[hidden] = -1  # farther from every colour than noise can be, and so never tied to one
+    policy = AutoLevel(speckle=None) if hidden.any() else AutoLevel()
+    with _memory_errors():
+        return _redrawn(picture, _clean(images, policy), hidden)
+
+
+def _floats(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels in [0, 1], float32 ``[H, W, C]``, and which are fully transparent, bool ``[H, W]``."""
+    _forget_old_shapes(picture.pixels.shape)
+    images = (picture.pixels / np.iinfo(picture.pixels.dtype).max).astype(np.float32)
+    hidden = np.zeros(images.shape[:2], bool) if picture.alpha is None else picture.alpha == 0
+    return images, hidden
+
+
+def _redrawn(picture: Picture, images: jax.Array, hidden: np.ndarray) -> Picture:
+    """The picture with other colours, but where it is hidden."""
+    white = np.iinfo(picture.pixels.dtype).max
+    pixels = np.rint(np.asarray(images, np.float64) * white)
+    pixels = pixels.clip(0, white).astype(picture.pixels.dtype)
+    pixels[hidden] = picture.pixels[hidden]
+    return dataclasses.replace(picture, pixels=pixels)
 
 
 def _without_hidden(

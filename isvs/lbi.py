@@ -29,6 +29,10 @@ class LBI:
       step_size: ``alpha``; by default ``1 / (kappa ||Hessian||)``, half of the largest stable one.
       max_steps: where an image stops that has not reached its level. Its path ends at the image itself.
       block_pixels: about how many pixels are solved side by side.
+
+    Example:
+      >>> print(f"{LBI().alpha(32, 32):.4f} {LBI(kappa=50).alpha(32, 32):.5f}")
+      0.0202 0.00202
     """
 
     kappa: float = 5.0
@@ -225,6 +229,12 @@ class LBIPath:
       steps: int32 ``[L, ...]``: the first step at which the support reached the level, or the bound.
       sparsity: float32 ``[L, ...]``: the share of edges in the support.
       reached: bool ``[L, ...]``: whether the level was reached within the bound.
+
+    Example:
+      >>> import jax
+      >>> path = lbi_path(jax.random.uniform(jax.random.key(0), (8, 8, 3)), [0.3, 0.6])
+      >>> path.down.shape, path.steps.shape, bool(path.reached.all())
+      ((2, 7, 8), (2,), True)
     """
 
     images: jax.Array
@@ -235,7 +245,7 @@ class LBIPath:
     reached: jax.Array
 
 
-def lbi_path(images: Any, sparsities: Any, *, solver: LBI = LBI()) -> LBIPath:  # noqa: B008 (frozen)
+def lbi_path(images: Any, sparsities: Any, *, solver: LBI = LBI()) -> LBIPath:
     """Runs the paper's iteration once and records the image at each level.
 
     Each image stops for itself: what is recorded is the first step at which its own support has the level's share of

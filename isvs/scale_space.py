@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from isvs import _checks
 from isvs._sharding import batchwise
-from isvs.batching import map_blocks
 from isvs.components import Method, connected_components
-from isvs.flow import Flow, entry_times
+from isvs.flow import Flow, batch_entry_times
 from isvs.projection import component_means
+from isvs.speckle import Speckle, checked, remove_speckle
+from isvs.stiffness import relax
 
 # Levels are quantised to this many equal parts, so that an entry level fits a byte.
 LEVELS = 255
@@ -31,6 +32,13 @@ class ScaleSpace:
       images: float ``[..., H, W, C]``.
       down: uint8 ``[..., H-1, W]``, entry levels 1 to 255 of the edges from ``(i, j)`` to ``(i + 1, j)``.
       right: uint8 ``[..., H, W-1]``, the same for the edges from ``(i, j)`` to ``(i, j + 1)``.
+
+    Example:
+      >>> import jax
+      >>> space = encode(jax.random.uniform(jax.random.key(0), (8, 8, 3)))
+      >>> down, right = space.support(0.6)
+      >>> space.down.dtype, down.shape, f"{(down.sum() + right.sum()) / (7 * 8 + 8 * 7):.2f}"
+      (dtype('uint8'), (7, 8), '0.60')
     """
 
     images: jax.Array
@@ -48,18 +56,70 @@ class ScaleSpace:
         threshold = jnp.round(levels * LEVELS).astype(jnp.uint8)[..., None, None]
         return self.down <= threshold, self.right <= threshold
 
-    def at(self, sparsity: Any, *, components: Method | None = None) -> jax.Array:
+    def at(
+        self,
+        sparsity: Any,
+        *,
+        stiffness: Any = math.inf,
+        speckle: Speckle | None = None,
+        components: Method | None = None,
+    ) -> jax.Array:
         """The images at a level: every pixel becomes the mean over the pixels it is tied to.
 
-        Level 1 is the image itself, bit for bit; level 0 is its mean colour. Differentiable with respect to `images`,
-        with the support held fixed.
+        Level 1 is the image itself, bit for bit; level 0 is its mean colour. Differentiable with respect to `images`
+        and `stiffness`, with the support and the choice of speckle held fixed.
 
         Args:
           sparsity: as in `support`.
+          stiffness: of the ties, from 0 (the image) to infinity (the mean): a number, or an array that broadcasts
+            against the batch axes. Finite ties keep what varies slowly within a region.
+          speckle: remove spots of a few pixels. The support stays that of the images as they were encoded, which costs
+            nothing more and serves clean images; for images full of speckle `isvs.smooth` removes it before it encodes.
           components: how to find the tied pixels, see `isvs.connected_components`.
         """
+        springs = _checks.stiffness(stiffness, self.down.shape[:-2])
+        rule = checked(speckle)
+        images = self.images if rule is None else remove_speckle(self.images, rule)
         down, right = self.support(sparsity)
-        return component_means(self.images, connected_components(~down, ~right, method=components))
+        if springs is None:
+            return component_means(images, connected_components(~down, ~right, method=components))
+        return tie(images, ~down, ~right, springs, components=components)
+
+
+def tie(
+    images: jax.Array,
+    down: jax.Array,
+    right: jax.Array,
+    stiffness: jax.Array,
+    *,
+    components: Method | None = None,
+) -> jax.Array:
+    """Ties by springs where `stiffness` is finite, and rigidly where it is infinite."""
+
+    def by_stiffness(*arguments: jax.Array) -> jax.Array:
+        return _tie(*arguments, components=components)
+
+    return batchwise(by_stiffness, images, down, right, stiffness, trailing=3, results=[3])
+
+
+# Compiled as a whole: outside `jit` a `cond` is compiled anew in every call.
+@functools.partial(jax.jit, static_argnames="components")
+def _tie(
+    images: jax.Array,
+    down: jax.Array,
+    right: jax.Array,
+    stiffness: jax.Array,
+    components: Method | None,
+) -> jax.Array:
+    rigid = jnp.isinf(stiffness)
+    soft = relax(images, down, right, jnp.where(rigid, 0, stiffness))
+    # Springs of a traced stiffness are hardly ever rigid: the means are taken when some are.
+    hard = jax.lax.cond(
+        jnp.any(rigid),
+        lambda: component_means(images, connected_components(down, right, method=components)),
+        lambda: images,
+    )
+    return jnp.where(rigid[..., None, None, None], hard, soft)
 
 
 def encode(images: Any, *, solver: Flow = Flow()) -> ScaleSpace:  # noqa: B008 (frozen)
@@ -88,12 +148,8 @@ def encode(images: Any, *, solver: Flow = Flow()) -> ScaleSpace:  # noqa: B008 (
 def entry_levels(images: jax.Array, solver: Flow) -> tuple[jax.Array, jax.Array]:
     """The entry levels, uint8 ``[..., H-1, W]`` and ``[..., H, W-1]``, of checked images."""
     *batch, height, width, channels = images.shape
-    # Levels are piecewise constant in the pixels: nothing here is to be differentiated.
-    pixels = jax.lax.stop_gradient(images).astype(jnp.promote_types(images.dtype, jnp.float32))
-
-    solve = jax.vmap(functools.partial(entry_times, solver=solver))
-    flat = pixels.reshape(math.prod(batch), height, width, channels)
-    down, right = map_blocks(solve, flat, block_pixels=solver.block_pixels)
+    flat = images.reshape(math.prod(batch), height, width, channels)
+    down, right = batch_entry_times(flat, solver)
     times = jnp.concatenate([_flat(down), _flat(right)], axis=-1)  # [B, E]
     levels = jax.vmap(_quantised_ranks)(times)
     split = (height - 1) * width

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
+import scipy.stats
 
 
 def literal_lbi(
@@ -115,3 +116,75 @@ def psnr(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Peak signal-to-noise ratio in decibel, per image."""
     error = (np.asarray(a, np.float64) - np.asarray(b, np.float64)) ** 2
     return -10 * np.log10(error.mean((-3, -2, -1)))
+
+
+def dense_springs(
+    image: np.ndarray, down: np.ndarray, right: np.ndarray, stiffness: float
+) -> np.ndarray:
+    """(I + mu D_c^T D_c)^-1 x with the tied rows written out, in float64."""
+    height, width, channels = image.shape
+    tied = difference_matrix(height, width)[np.concatenate([down.ravel(), right.ravel()])]
+    flat = image.reshape(-1, channels).astype(np.float64)
+    matrix = np.eye(height * width) + np.float64(stiffness) * tied.T @ tied
+    return np.linalg.solve(matrix, flat).reshape(image.shape)
+
+
+def despeckled(plane: np.ndarray, area: int, contrast: float) -> tuple[np.ndarray, np.ndarray]:
+    """One channel [H, W] without its spots, and which pixels changed: flood fill, then loops over the spots."""
+    regions = _flood_fill(plane, np.asarray(contrast, plane.dtype))
+    speckle = {pixel for region in regions if len(region) <= area for pixel in region}
+    cleaned, changed = plane.astype(np.float64), np.zeros(plane.shape, bool)
+    for region in regions:
+        # A pixel around the spot counts once for each side that it shares with it.
+        around = [at for pixel in region for at in _beside(pixel, plane.shape) if at not in speckle]
+        if around and region <= speckle:
+            for pixel in region:
+                cleaned[pixel] = np.mean([float(plane[at]) for at in around])
+                changed[pixel] = True
+    return cleaned, changed
+
+
+def _flood_fill(plane: np.ndarray, contrast: np.ndarray) -> list[set[tuple[int, int]]]:
+    """The sets of pixels joined by steps below the contrast."""
+    regions: list[set[tuple[int, int]]] = []
+    left = set(np.ndindex(*plane.shape))
+    while left:
+        border = [left.pop()]
+        region = set(border)
+        while border:
+            pixel = border.pop()
+            for at in _beside(pixel, plane.shape):
+                if at in left and abs(plane[pixel] - plane[at]) < contrast:
+                    left.remove(at)
+                    region.add(at)
+                    border.append(at)
+        regions.append(region)
+    return regions
+
+
+def _beside(pixel: tuple[int, int], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The two, three or four pixels that share a side with one."""
+    i, j = pixel
+    around = [(i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)]
+    return [(i, j) for i, j in around if 0 <= i < shape[0] and 0 <= j < shape[1]]
+
+
+def noise_by_sorting(image: np.ndarray) -> float:
+    """The noise of one image [H, W, C]: contrasts between channels, squares of four pixels, the lower median."""
+    x = image.astype(np.float64)
+    channels = x.shape[-1]
+    contrasts = [
+        (x[..., :k].sum(-1) - k * x[..., k]) / np.sqrt(k * (k + 1)) for k in range(1, channels)
+    ]
+    sizes = [
+        abs(v[i, j] - v[i + 1, j] - v[i, j + 1] + v[i + 1, j + 1]) / 2
+        for v in (contrasts or [x[..., 0]])
+        for i in range(x.shape[0] - 1)
+        for j in range(x.shape[1] - 1)
+    ]
+    return float(np.sort(sizes)[(len(sizes) - 1) // 2] / scipy.stats.norm.ppf(0.75))
+
+
+def gaussian_noise(sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+    """The same float32 draws for the same shape."""
+    return (sigma * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)

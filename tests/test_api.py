@@ -22,6 +22,10 @@ def test_public_names():
         "component_means",
         "Flow",
         "LBI",
+        "AutoLevel",
+        "Speckle",
+        "noise_level",
+        "remove_speckle",
     }
     assert all(getattr(isvs, name).__doc__ for name in isvs.__all__)
 

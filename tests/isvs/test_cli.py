@@ -96,11 +96,12 @@ def test_level_1_gives_back_every_mode(
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_smoothing_is_that_of_the_library(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("level", [0.6, "auto"])
+def test_smoothing_is_that_of_the_library(tmp_path: Path, mode: str, level: float | str) -> None:
     source = save(photo(mode), tmp_path / "in.png")
-    assert smooth(source, "-o", tmp_path / "out.png") == 0
+    assert smooth(source, "--sparsity", level, "-o", tmp_path / "out.png") == 0
     pixels = np.asarray(photo(mode)).reshape(HEIGHT, WIDTH, -1)
-    expected = np.asarray(isvs.smooth(np.float32(pixels / 255), 0.6)) * 255
+    expected = np.asarray(isvs.smooth(np.float32(pixels / 255), level)) * 255
     found = np.asarray(opened(tmp_path / "out.png")).reshape(pixels.shape)
     np.testing.assert_allclose(found, expected, atol=0.501)
     assert (found != pixels).any()
@@ -126,6 +127,22 @@ def test_alpha_is_copied_and_hidden_colours_do_not_matter(tmp_path: Path, mode: 
     visible = results[0][..., :-1].astype(int)
     differ = [(np.diff(visible, axis=axis) != 0).any(axis=-1).ravel() for axis in (0, 1)]
     assert 0.2 < np.concatenate(differ).mean() < 0.55
+
+
+def test_cleaning_is_not_moved_by_hidden_colours(tmp_path: Path) -> None:
+    pixels = np.array(photo("RGBA"))
+    pixels[:, :4, -1] = 0
+    pixels[:, 4:, -1] |= 1
+    results = []
+    for colour in (0, 255):
+        pixels[:, :4, :-1] = colour
+        source = save(Image.fromarray(pixels), tmp_path / "in.png")
+        assert smooth(source, "--sparsity", "auto", "-o", tmp_path / "out.png") == 0
+        found = np.asarray(opened(tmp_path / "out.png"))
+        np.testing.assert_array_equal(found[:, :4], pixels[:, :4])
+        results.append(found[:, 4:])
+    np.testing.assert_array_equal(*results)
+    assert (results[0] != pixels[:, 4:]).any()
 
 
 def test_a_picture_that_is_all_hidden_stays(tmp_path: Path) -> None:

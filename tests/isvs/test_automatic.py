@@ -1,0 +1,190 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from oracles import gaussian_noise, psnr
+
+import isvs
+from eval.photographs import photographs
+
+SMOOTH = jax.jit(isvs.smooth, static_argnames="sparsity")
+
+
+def hills(batch, size, channels=3):
+    """Smooth images with one soft edge, in colours that change slowly."""
+    down, across = np.ogrid[0 : 1 : size * 1j, 0 : 1 : size * 1j]
+    colours = [np.sin(3 * down + phase) + np.tanh(6 * (across - 0.4)) for phase in range(channels)]
+    one = (0.5 + 0.15 * np.stack(colours, -1)).astype(np.float32)
+    return np.broadcast_to(one, (batch, *one.shape))
+
+
+# Of one shape for most tests: compiling is what takes time here.
+@pytest.fixture(scope="module")
+def images():
+    """[8, 14, 14, 3]: a flat one, a quiet one with a spot, and others that are ever louder."""
+    clean = hills(8, 14)
+    sigma = np.float32([0, 0.004, 0.01, 0.02, 0.05, 0.08, 0.12, 0.16])
+    noisy = clean + sigma[:, None, None, None] * gaussian_noise(1, clean.shape)
+    noisy[0] = 0.5
+    noisy[1:, 5, 7] = [0, 1, 0]
+    return jnp.asarray(noisy)
+
+
+def smooth_and_pull(images):
+    """The cleaned images, and a gradient through the cleaning."""
+    cleaned, pull = jax.vjp(lambda x: isvs.smooth(x, "auto"), images)
+    return cleaned, pull(2 * cleaned)[0]
+
+
+@pytest.fixture(scope="module")
+def expected(images):
+    return jax.jit(smooth_and_pull)(images)
+
+
+def assert_same(results, expected):
+    """Equal up to a few edges whose entry times differ by rounding."""
+    for ours, theirs in zip(results, expected, strict=True):
+        assert np.mean(np.abs(np.asarray(ours) - np.asarray(theirs)) > 1e-4) < 2e-3
+
+
+def test_auto_is_short_for_the_policy(images):
+    def program(policy, **settings):
+        return str(jax.make_jaxpr(lambda x: isvs.smooth(x, policy, **settings))(images))
+
+    assert program("auto") == program(isvs.AutoLevel())
+    flow = isvs.Flow(ratio=1.5, sweeps=5)
+    assert program("auto", solver=flow) == program(isvs.AutoLevel(solver=flow)) != program("auto")
+
+
+@pytest.mark.parametrize(("size", "count"), [(32, 6), (84, 1), (224, 1), (512, 1)])
+def test_noise_falls_at_every_size(size, count):
+    clean = photographs(count, size)
+    noisy = clean + gaussian_noise(0.1, clean.shape)
+    gain = psnr(SMOOTH(noisy, "auto"), clean) - psnr(noisy, clean)
+    assert (gain > 2).all(), gain
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_any_number_of_channels(channels):
+    clean = hills(2, 24, channels)
+    noisy = clean + gaussian_noise(0.1, clean.shape)
+    gain = psnr(SMOOTH(noisy, "auto"), clean) - psnr(noisy, clean)
+    assert (gain > 3).all(), gain
+    quiet = clean + gaussian_noise(0.004, clean.shape)
+    np.testing.assert_array_equal(SMOOTH(quiet, "auto"), quiet)
+
+
+def test_quiet_images_stay_bit_for_bit_but_for_speckle(images, expected):
+    cleaned = np.asarray(expected[0])
+    assert float(isvs.noise_level(images[1])) < isvs.AutoLevel().quiet
+    spot = np.zeros((14, 14), bool)
+    spot[5, 7] = True
+    np.testing.assert_array_equal(cleaned[1][~spot], images[1][~spot])
+    assert np.abs(cleaned[1] - hills(1, 14)[0])[spot].max() < 0.1
+    # Not so a loud one in the same batch.
+    assert np.mean(cleaned[-1] == images[-1]) < 0.5
+
+
+def test_flat_images_stay_and_have_a_gradient(images, expected):
+    cleaned, slope = expected
+    np.testing.assert_array_equal(cleaned[0], images[0])
+    np.testing.assert_array_equal(slope[0], 2 * images[0])
+    assert bool(jnp.isfinite(slope).all())
+
+
+def test_impulses_go():
+    clean = photographs(6, 32)
+    generator = np.random.default_rng(0)
+    struck = generator.random(clean.shape) < 0.03
+    noisy = np.where(struck, generator.integers(0, 2, clean.shape), clean).astype(np.float32)
+    gain = psnr(SMOOTH(noisy, "auto"), clean) - psnr(noisy, clean)
+    assert (gain > 5).all(), gain
+
+
+def test_stiffness_rises_from_quiet_to_its_value():
+    policy = isvs.AutoLevel(stiffness=4.0, quiet=0.01, quiet_grey=0.03)
+    sigma = jnp.array([0.0, 0.01, 0.015, 0.02, 0.5])
+    np.testing.assert_allclose(policy.choose(sigma, 3), [0, 0, 2, 4, 4], atol=1e-5)
+    np.testing.assert_allclose(policy.choose(3 * sigma, 1), [0, 0, 2, 4, 4], atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_eight_devices_are_one(images, expected, axes):
+    mesh = jax.make_mesh((8,), ("batch",), axis_types=(axes,))
+    with jax.set_mesh(mesh):
+        spread = jax.device_put(images, NamedSharding(mesh, PartitionSpec("batch")))
+        results = jax.jit(smooth_and_pull)(spread)
+    assert_same(results, expected)
+    assert all(result.sharding.spec[0] == "batch" for result in results)
+
+
+def test_vmap_within_shard_map(images, expected):
+    mesh = jax.make_mesh((8,), ("batch",), axis_types=(AxisType.Auto,))
+    batch = PartitionSpec("batch")
+    split = jax.shard_map(jax.vmap(smooth_and_pull), mesh=mesh, in_specs=batch, out_specs=batch)
+    assert_same(jax.jit(split)(images), expected)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_lowers_for_other_platforms(images, platform):
+    exported = jax.export.export(jax.jit(smooth_and_pull), platforms=[platform])(images)
+    assert "callback" not in exported.mlir_module()
+
+
+def test_gradient_equals_finite_differences():
+    """Where the noise is between quiet and twice that, so that the stiffness depends on the image too."""
+    policy = isvs.AutoLevel()
+    noisy = hills(1, 9)[0] + gaussian_noise(0.014, (9, 9, 3))
+    noisy[4, 4, 1] = 0
+    with jax.enable_x64(True):
+        image = jnp.asarray(noisy, jnp.float64)
+        weights, direction = jax.random.normal(jax.random.key(0), (2, 9, 9, 3), jnp.float64)
+
+        def loss(x):
+            return jnp.vdot(weights, isvs.smooth(x, policy))
+
+        def choose(x):
+            return policy.choose(isvs.noise_level(isvs.remove_speckle(x)), channels=3)
+
+        @jax.jit
+        def step(size):
+            x = image + size * direction
+            value, slope = jax.value_and_grad(loss)(x)
+            return value, jnp.vdot(slope, direction), choose(x)
+
+        # So small that the support, the speckle and the median stay where they are.
+        there, here, back = (step(size) for size in (1e-7, 0.0, -1e-7))
+        difference, _, change = (float(a - b) / 2e-7 for a, b in zip(there, back, strict=True))
+    assert 0 < float(here[2]) < policy.stiffness
+    assert abs(change) > 10
+    assert float(here[1]) == pytest.approx(difference, rel=1e-5)
+
+
+def test_policies_are_static_arguments(images):
+    assert {isvs.AutoLevel(): 1}[isvs.AutoLevel()] == 1
+    assert isvs.AutoLevel(contrast=2.0) != isvs.AutoLevel()
+    for policy in ("auto", isvs.AutoLevel(), isvs.AutoLevel(quiet=0.1)):
+        assert SMOOTH.eval_shape(images, policy).shape == images.shape
+
+
+def test_bad_input_is_explained(images):
+    with pytest.raises(TypeError, match=r'"auto" or isvs.AutoLevel.*got .automatic.'):
+        isvs.smooth(images, "automatic")
+    for chosen in ({"stiffness": 2.0}, {"speckle": isvs.Speckle()}):
+        with pytest.raises(ValueError, match=r"chooses stiffness and speckle itself"):
+            isvs.smooth(images, "auto", **chosen)
+    with pytest.raises(ValueError, match=r"need solver=isvs.Flow\(...\), got isvs.LBI"):
+        isvs.smooth(images, "auto", solver=isvs.LBI())
+    with pytest.raises(ValueError, match=r'"unrolled" needs solver=isvs.LBI\(...\)'):
+        isvs.smooth(images, "auto", gradient="unrolled")
+    for name in ("contrast", "stiffness", "quiet", "quiet_grey"):
+        for wrong in (0, -0.1, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match=f"{name} must be above 0 and finite, got"):
+                isvs.AutoLevel(**{name: wrong})
+    with pytest.raises(ValueError, match="stiffness must be at most 10000, got 20000"):
+        isvs.AutoLevel(stiffness=20000.0)
+    with pytest.raises(TypeError, match=r"speckle must be isvs.Speckle\(...\) or None, got True"):
+        isvs.AutoLevel(speckle=True)
+    with pytest.raises(TypeError, match=r"solver must be isvs.Flow\(...\), got LBI"):
+        isvs.AutoLevel(solver=isvs.LBI())

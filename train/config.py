@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from isvs import Speckle, _checks
 from train import methods, models
 from train.data import sources
 
@@ -19,6 +21,9 @@ _MODEL = tyro.conf.arg(
     metavar="|".join(models.NAMES), help_behavior_hint="(default: the data set's recipe)"
 )
 _OPTION = tyro.conf.arg(help_behavior_hint="(default: the method's recipe)")
+_STIFFNESS = tyro.conf.arg(help_behavior_hint="(default: inf)")
+_SPECKLE_AREA = tyro.conf.arg(help_behavior_hint="(default: speckle stays)")
+_SPECKLE_CONTRAST = tyro.conf.arg(help_behavior_hint=f"(default: {Speckle.contrast})")
 _METHOD = tyro.conf.arg(metavar="|".join(methods.NAMES))
 _DATASET = tyro.conf.arg(metavar="|".join(sources.CHOICES))
 
@@ -33,7 +38,7 @@ _FREE = frozenset(
 _COUNTS = (
     *("lbi_steps", "epochs", "batch_size", "limit_train", "limit_test", "image_size", "resize"),
     *("patch_size", "eval_every", "eval_batch_size", "log_every", "checkpoint_every"),
-    *("num_processes", "attack_steps"),
+    *("num_processes", "attack_steps", "speckle_area"),
 )
 
 
@@ -57,6 +62,10 @@ class Config:
         sparsity_from: the level at the start, for `iterative`.
         iterate: how `iterative` smooths: `path` reads each image's stored scale space at a level
             that rises with the steps; `lbi` carries the paper's iteration along for each image.
+        stiffness: of what ties the pixels of a region, from 0 to 10000 or `inf`: with `inf` they
+            all become their mean, as in the paper; finite ties keep what varies slowly.
+        speckle_area: remove spots of at most so many pixels before smoothing.
+        speckle_contrast: by how much, at least, such a spot differs from every pixel next to it.
         lbi_steps: steps of the iteration each time an image is visited, for `lbi`.
         blur_sigma: standard deviation in pixels, for `blur`.
         blur_kernel: side of the kernel in pixels, odd, for `blur`.
@@ -124,6 +133,9 @@ class Config:
     sparsity: Annotated[float | None, _RECIPE] = None
     sparsity_from: Annotated[float | None, _RECIPE] = None
     iterate: Literal["path", "lbi"] = "path"
+    stiffness: Annotated[float | None, _STIFFNESS] = None
+    speckle_area: Annotated[int | None, _SPECKLE_AREA] = None
+    speckle_contrast: Annotated[float | None, _SPECKLE_CONTRAST] = None
     lbi_steps: Annotated[int | None, _RECIPE] = None
     blur_sigma: float = 2.0
     blur_kernel: Annotated[int | None, _RECIPE] = None
@@ -182,6 +194,9 @@ class Config:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_ranges()
+        if self.stiffness == math.inf:
+            # As if it had been left out: one run has one name, and JSON has no infinity.
+            object.__setattr__(self, "stiffness", None)
         self._check_contradictions()
 
     def _check_names(self) -> None:
@@ -205,10 +220,17 @@ class Config:
             *("weight_decay", "warmup_epochs", "clip_norm", "noise", "trades_beta", "awp_gamma"),
             *("awp_warmup", "jsd_weight", "noise_sigma"),
         ):
-            _check(self, name, "0 or more", lambda v: 0 <= v < float("inf"))
+            _check(self, name, "0 or more", lambda v: 0 <= v < math.inf)
         for name in ("learning_rate", "blur_sigma", "tv_initial"):
-            _check(self, name, "above 0", lambda v: 0 < v < float("inf"))
-        for name in ("attack_epsilon", "attack_step"):
+            _check(self, name, "above 0", lambda v: 0 < v < math.inf)
+        stiffest = _checks.STIFFEST
+        _check(
+            self,
+            "stiffness",
+            f"a number in [0, {stiffest:g}] or inf",
+            lambda v: 0 <= v <= stiffest or v == math.inf,
+        )
+        for name in ("attack_epsilon", "attack_step", "speckle_contrast"):
             _check(self, name, "a share of the pixels' range, in (0, 1]", lambda v: 0 < v <= 1)
         _check(self, "augmix_severity", "a strength in [0.1, 10]", lambda v: 0.1 <= v <= 10)
         for name in ("crop_padding", "seed", "num_workers", "process_id", "sat_start"):
@@ -240,7 +262,7 @@ class Config:
             name: str(value) if isinstance(value, Path) else value
             for name, value in dataclasses.asdict(self).items()
         }
-        return json.dumps(values, indent=2) + "\n"
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str, origin: str = "configuration") -> "Config":

@@ -56,6 +56,24 @@ def test_recipes_leave_what_was_given():
     assert presets.fill(Config(iterate="lbi", epochs=100)).lbi_steps == 30
 
 
+def test_smoothing_options_are_read_by_what_smooths_its_view():
+    given = parse(["--method=noise", "--view=fix", "--stiffness=5", "--speckle-area=3"])
+    assert (given.stiffness, given.speckle_area, given.speckle_contrast) == (5.0, 3, None)
+    filled = presets.fill(given)
+    assert (filled.stiffness, filled.speckle_area, filled.speckle_contrast) == (5.0, 3, 0.15)
+    chosen = presets.fill(Config(speckle_area=1, speckle_contrast=0.3))
+    assert (chosen.stiffness, chosen.speckle_contrast) == (None, 0.3)
+
+
+def test_no_infinity_reaches_the_file():
+    """Infinite is the same as left out, and so is the run: one name, and JSON that others can read."""
+    rigid = parse(["--stiffness", "inf"])
+    assert rigid == Config() and rigid.digest() == Config().digest()
+    assert parse(["--stiffness", "inf", "--iterate", "lbi"]) == Config(iterate="lbi")
+    assert json.loads(rigid.to_json(), parse_constant=pytest.fail)["stiffness"] is None
+    assert Config(stiffness=5.0).digest() != Config().digest()
+
+
 def test_recipes_of_methods():
     sat = presets.fill(Config(method="sat", epochs=100))
     assert (sat.sat_start, sat.trades_beta, sat.attack_steps, sat.view) == (70, 6.0, 10, "raw")
@@ -86,6 +104,16 @@ def test_recipes_of_methods():
         ({"method": "fix", "iterate": "lbi"}, "--iterate lbi needs --method iterative"),
         ({"method": "fix", "sparsity_from": 0.3}, "--sparsity-from needs --method iterative"),
         ({"lbi_steps": 3}, "--lbi-steps needs --iterate lbi"),
+        ({"stiffness": -1.0}, r"--stiffness: expected a number in \[0, 10000\] or inf, got -1"),
+        ({"stiffness": 2e4}, r"in \[0, 10000\] or inf, got 20000"),
+        ({"stiffness": float("nan")}, "or inf, got nan"),
+        ({"speckle_area": 0}, "--speckle-area: expected 1 or more, got 0"),
+        ({"speckle_area": 2, "speckle_contrast": 15.0}, r"--speckle-contrast: .* \(0, 1\], got 15"),
+        ({"speckle_contrast": 0.2}, "--speckle-contrast needs .*, and --speckle-area, got"),
+        ({"method": "vanilla", "stiffness": 5.0}, "--stiffness needs --method or --view fix or"),
+        ({"method": "noise", "speckle_area": 2}, "--speckle-area needs .* got --method noise"),
+        ({"iterate": "lbi", "stiffness": 5.0}, "--stiffness needs --iterate path: lbi has rigid"),
+        ({"iterate": "lbi", "speckle_area": 2}, "--speckle-area needs --iterate path"),
         ({"sparsity": 0.2, "sparsity_from": 0.3}, "must not be above --sparsity"),
         ({"epochs": 2, "warmup_epochs": 2.0}, "must be below --epochs"),
         ({"epochs": 2, "method": "sat", "sat_start": 2}, "--sat-start 2 must be below --epochs 2"),

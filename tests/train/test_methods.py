@@ -17,6 +17,7 @@ SHAPE = (SIDE, SIDE, 3)
 FORMS = [
     *({"method": name} for name in methods.NAMES),
     {"iterate": "lbi", "lbi_steps": 3},
+    {"method": "fix", "stiffness": 5.0, "speckle_area": 2},
     {"method": "noise", "view": "iterative", "iterate": "lbi", "lbi_steps": 3},
     {"method": "adversarial", "trades_beta": 6.0, "view": "fix"},
     {"method": "sat", "trades_beta": 0.0, "view": "blur"},

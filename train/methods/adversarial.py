@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import optax
 
-import isvs
 from train.attacks import pgd
 from train.methods.base import Batch, Method, Predict, Views
 from train.methods.over_view import OverView
@@ -67,7 +66,7 @@ class Attacked(OverView):
         """What the network sees of images that are attacked: [B, H, W, C] -> the same."""
         if not self.through_smoothing:
             return images
-        return isvs.smooth(images, self.base.level(step), gradient="projection")
+        return self.base.smooth({"image": images}, self.base.level(step))
 
     def losses(self, clean: jax.Array, attacked: jax.Array, batch: Batch) -> jax.Array:
         """What the attack raises, [B], of the logits [B, K] of clean and of attacked images."""

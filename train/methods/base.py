@@ -17,6 +17,7 @@ set; `views` comes after it because an attack is on what the network really sees
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -126,17 +127,30 @@ class Method:
         """Numbers to write down beside the loss."""
         return {}
 
+    def smooth(self, batch: Batch, level: Any) -> jax.Array:
+        """A batch's images at a level, see `at_level`; as in the paper unless the method says how."""
+        return at_level(batch, level)
+
     def preprocess(self, batch: Batch) -> jax.Array:
-        """Test images as the method would have them: smoothed, from codes where the batch has them."""
-        if "down" in batch:
-            return isvs.ScaleSpace(batch["image"], batch["down"], batch["right"]).at(self.sparsity)
-        return isvs.smooth(batch["image"], self.sparsity)
+        """Test images as the method would have them: smoothed at `sparsity`."""
+        return self.smooth(batch, self.sparsity)
 
 
-def decode(batch: Batch, level: jax.Array | float) -> jax.Array:
-    """The batch's images at a level, from their codes."""
+def at_level(
+    batch: Batch, level: Any, *, stiffness: float = math.inf, speckle: isvs.Speckle | None = None
+) -> jax.Array:
+    """The batch's images at a level, from codes where it has them; differentiable in the pixels.
+
+    Args:
+        batch: `image`, and perhaps the codes `down` and `right`.
+        level: the share of edges in the support.
+        stiffness: as in `isvs.smooth`.
+        speckle: as in `isvs.smooth`.
+    """
+    if "down" not in batch:
+        return isvs.smooth(batch["image"], level, stiffness=stiffness, speckle=speckle)
     space = isvs.ScaleSpace(batch["image"], batch["down"], batch["right"])
-    return jax.lax.stop_gradient(space.at(level))
+    return space.at(level, stiffness=stiffness, speckle=speckle)
 
 
 def rising_level(step: jax.Array, total_steps: int, start: float, end: float) -> jax.Array:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import isvs
 from isvs import grid, lbi
 from isvs.batching import map_blocks
-from train.methods.base import Batch, Method, Predict, Spec, decode, rising_level
+from train.methods.base import Batch, Method, Predict, Spec, rising_level
+from train.methods.smoothed import Smoothed, smoothing_options
 
 if TYPE_CHECKING:
     from train.config import Config
@@ -23,7 +24,7 @@ _LONGEST_FIRST_VISIT = 3000
 
 
 @dataclasses.dataclass(frozen=True)
-class IterativePath(Method):
+class IterativePath(Smoothed):
     """Levels by schedule, from codes.
 
     Attributes:
@@ -33,13 +34,6 @@ class IterativePath(Method):
 
     sparsity_from: float
     total_steps: int
-    train_codes = True
-
-    def view(
-        self, state: Any, key: jax.Array, step: jax.Array, batch: Batch, predict: Predict
-    ) -> tuple[jax.Array, Any]:
-        """The images at the level of this step."""
-        return decode(batch, self.level(step)), state
 
     def metrics(self, state: Any, step: jax.Array) -> dict[str, jax.Array]:
         """The level."""
@@ -147,6 +141,11 @@ def make(config: "Config", steps_per_epoch: int) -> Method:
     assert config.sparsity is not None and config.sparsity_from is not None
     assert config.epochs is not None
     if config.iterate == "path":
-        return IterativePath(config.sparsity, config.sparsity_from, config.epochs * steps_per_epoch)
+        return IterativePath(
+            config.sparsity,
+            config.sparsity_from,
+            config.epochs * steps_per_epoch,
+            **smoothing_options(config),
+        )
     assert config.lbi_steps is not None
     return IterativeLBI(config.sparsity, config.sparsity_from, config.lbi_steps)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import isvs
+
 if TYPE_CHECKING:
     from train.config import Config
 
@@ -10,8 +12,12 @@ Defaults = dict[str, Any]
 
 # What must hold for an option to be read, in the words of the command line.
 _ATTACKED = "--method adversarial, awp, pni, or sat with --trades-beta above 0"
+_SMOOTHED = "--method or --view fix or iterative"
 NEEDS = {
     "view": "a method that is not itself a view",
+    "stiffness": _SMOOTHED,
+    "speckle_area": _SMOOTHED,
+    "speckle_contrast": f"{_SMOOTHED}, and --speckle-area",
     "attack_epsilon": _ATTACKED,
     "attack_step": _ATTACKED,
     "attack_steps": _ATTACKED,
@@ -34,6 +40,11 @@ NEEDS = {
 
 _SMOOTHED_VIEWS = ("fix", "iterative")
 _SAT_TENTHS = 7  # of the epochs, before targets begin to move
+
+
+def _smoothing(config: "Config") -> Defaults:
+    contrast = {} if config.speckle_area is None else {"speckle_contrast": isvs.Speckle.contrast}
+    return {"stiffness": None, "speckle_area": None, **contrast}
 
 
 def _attack(epsilon: float, step: float, steps: int) -> Defaults:
@@ -97,9 +108,10 @@ def defaults(config: "Config", epochs: int = 1) -> Defaults:
         config: as the user gave it.
         epochs: of the training, on which some depend.
     """
+    smoothing = _smoothing(config) if shown(config) in _SMOOTHED_VIEWS else {}
     if config.method not in _BY_METHOD:
-        return {}
-    return {"view": "raw", **_BY_METHOD[config.method](config, epochs)}
+        return smoothing
+    return {"view": "raw", **smoothing, **_BY_METHOD[config.method](config, epochs)}
 
 
 def shown(config: "Config") -> str:
@@ -112,13 +124,12 @@ def shown(config: "Config") -> str:
 def check(config: "Config") -> None:
     """Raises for options that the method does not read, or that contradict each other."""
     read = defaults(config)
+    got = f"got --method {config.method}"
     for name, needs in NEEDS.items():
         if getattr(config, name) is not None and name not in read:
-            option = name.replace("_", "-")
-            raise ValueError(f"--{option} needs {needs}, got --method {config.method}")
+            raise ValueError(f"{_flag(name)} needs {needs}, {got}")
     view = shown(config)
     if view != "iterative":
-        got = f"got --method {config.method}"
         if config.iterate == "lbi":
             raise ValueError(f"--iterate lbi needs --method iterative or --view iterative, {got}")
         if config.sparsity_from is not None:
@@ -126,21 +137,36 @@ def check(config: "Config") -> None:
     if view != "blur":
         for name in ("blur_sigma", "blur_kernel"):
             if getattr(config, name) != getattr(type(config), name):
-                option = name.replace("_", "-")
-                raise ValueError(
-                    f"--{option} needs --method blur or --view blur, got --method {config.method}"
-                )
+                raise ValueError(f"{_flag(name)} needs --method blur or --view blur, {got}")
+    if config.attack_through == "smoothing" and view not in _SMOOTHED_VIEWS:
+        raise ValueError(
+            f"--attack-through smoothing needs --view {' or '.join(_SMOOTHED_VIEWS)}, "
+            f"got --view {view}"
+        )
+    if config.iterate == "lbi":
+        _check_lbi(config)
+    _check_layer(config)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _check_lbi(config: "Config") -> None:
+    """Raises for what the paper's iteration, which each image carries along, cannot do."""
     if config.attack_through == "smoothing":
-        if view not in _SMOOTHED_VIEWS:
+        raise ValueError(
+            "--attack-through smoothing needs --iterate path: with lbi each image has its own level"
+        )
+    for name in ("stiffness", "speckle_area"):
+        if getattr(config, name) is not None:
             raise ValueError(
-                f"--attack-through smoothing needs --view {' or '.join(_SMOOTHED_VIEWS)}, "
-                f"got --view {view}"
+                f"{_flag(name)} needs --iterate path: lbi has rigid ties and pixels as they are"
             )
-        if config.iterate == "lbi":
-            raise ValueError(
-                "--attack-through smoothing needs --iterate path: with lbi each image has its own "
-                "level"
-            )
+
+
+def _check_layer(config: "Config") -> None:
+    """Raises for levels of the smoothing layer that contradict its mode or each other."""
     if config.layer_mode == "learned" and config.layer_level in (0, 1):
         raise ValueError(
             "--layer-mode learned starts strictly inside (0, 1), got --layer-level "

@@ -68,6 +68,10 @@ class OverView(Method):
         """The view's."""
         return self.base.metrics(state.view, step)
 
+    def smooth(self, batch: Batch, level: Any) -> jax.Array:
+        """The view's."""
+        return self.base.smooth(batch, level)
+
     def preprocess(self, batch: Batch) -> jax.Array:
         """The view's."""
         return self.base.preprocess(batch)

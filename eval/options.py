@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from eval import suites
+from eval import preprocessing, suites
 from eval.corruptions import NAMES as CORRUPTIONS
 from train import methods, models
 from train.data import sources
@@ -22,8 +22,8 @@ ATTACKERS = ("unaware", "straight-through", "exact", "black-box")
 _FREE = frozenset(
     {
         *("run", "weights", "data_dir", "out", "num_workers", "samples", "suite", "levels"),
-        *("corruptions", "severities", "scales", "attacks", "attackers", "epsilons"),
-        "sanity_epsilon",
+        *("preprocess", "corruptions", "severities", "scales", "attacks", "attackers"),
+        *("epsilons", "sanity_epsilon"),
     }
 )
 
@@ -44,7 +44,7 @@ def _choice(names: tuple[str, ...]) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure how robust a trained network is, on test data as they are and after smoothing.
+    """Measure how robust a trained network is, on test data as they are and preprocessed.
 
     Give --run, the folder of a finished training, or --weights with --model and --dataset. Results
     go to --out, a line each in results.jsonl, with report.html and report.md; the same command
@@ -57,15 +57,18 @@ class Options:
         model: the network that the weights are for.
         dataset: whose test images to use; by default the run's.
         data_dir: where the data set's files lie.
-        method: how the weights were trained; decides how test images are preprocessed.
+        method: how the weights were trained; decides what `--preprocess paper` does.
         sparsity: the level of smoothing; by default the run's, or the data set's in the paper.
         suite: which suites to run; all of them by default.
+        preprocess: what is done to test images first, a column each: `none` leaves them as they
+            are, `paper` does what the run's method does (smooths at its level, or blurs), `soft`
+            smooths at 0.4 and keeps shading, `auto` smooths an image as much as its noise asks for.
         limit: use so many test images.
         out: folder for the results; by default RUN/eval, or one under runs/ named after the weights.
         seed: of noise and attacks.
         batch_size: images in a step, on all devices together.
         num_workers: processes that decode streamed pictures.
-        levels: of smoothing, in the suite `clean`.
+        levels: of smoothing, in the suite `clean`, where `paper` is among --preprocess.
         corruptions: which ones; all 18 by default.
         severities: which ones, of 1 to 5.
         published: folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C, to read in place of corrupting.
@@ -80,7 +83,7 @@ class Options:
         restarts: of PGD and APGD.
         draws: passes to average over, where the network is random; 1 or, for random ones, 8.
         attacks: which ones.
-        attackers: what the attacker knows of the smoothing.
+        attackers: what the attacker knows of the preprocessing; each attacks behind each one.
         epsilons: greatest change of a pixel, in 1/255.
         sanity_epsilon: one more, so large that no network should survive; 0 for none.
         epsilon_unit: of epsilon: pixels, or the network's normalised input (the paper may mean that).
@@ -100,6 +103,10 @@ class Options:
     method: Annotated[str | None, _choice(methods.NAMES)] = None
     sparsity: float | None = None
     suite: Annotated[tuple[str, ...], _choice(suites.NAMES)] = suites.NAMES
+    preprocess: Annotated[tuple[str, ...], _choice(preprocessing.NAMES)] = (
+        preprocessing.BARE,
+        preprocessing.PAPER,
+    )
     limit: int | None = None
     out: Path | None = None
     seed: int = 0
@@ -142,6 +149,7 @@ class Options:
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} comes from the run; leave it out beside --run")
         _check_names("suite", self.suite, suites.NAMES)
+        _check_names("preprocess", self.preprocess, preprocessing.NAMES)
         _check_names("attacks", self.attacks, ATTACKS)
         _check_names("attackers", self.attackers, ATTACKERS)
         if self.published is None:

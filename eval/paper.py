@@ -16,6 +16,8 @@ from typing import Any
 _FAMILIES = ("resnet", "vit")
 # Trained on smoothed images: another level of sparsity is another network.
 _SMOOTHED_IN_TRAINING = ("fix", "iterative")
+# What the paper calls our ways of preprocessing; it knows no other.
+_TREATMENTS = {"none": "raw", "paper": "smoothed"}
 # The paper's iterative training for its table of clean data ended at this level; ours is compared there.
 _ITERATIVE_LAST_LEVEL = 0.8
 
@@ -29,8 +31,8 @@ def tables() -> dict[str, Any]:
 def lookup(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float | None:
     """The paper's number for a row of a results file.
 
-    The family of the network must match, the network itself may differ (see `backbone`). The rules where the paper
-    leaves room:
+    The family of the network must match, the network itself may differ (see `backbone`). Only images as they are
+    (`none`) and those preprocessed as in the paper (`paper`) have a number. The rules where the paper leaves room:
 
     - Corruptions: the mean over five severities on CIFAR (`severity` None); "2 severity" on ImageNet100 is read as
       severity 2.
@@ -51,6 +53,8 @@ def lookup(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float | Non
     rule = _SUITES.get(row.get("suite", ""))
     unit = "seconds" if row.get("suite") == "runtime" else "accuracy"
     if rule is None or row.get("metric") != unit:
+        return None
+    if row.get("preprocess") not in (None, *_TREATMENTS):
         return None
     return rule(evaluation, row)
 
@@ -100,7 +104,7 @@ def _corruptions(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float
     severity = 2 if evaluation.get("dataset") == "imagenet100" else None
     if row.get("severity") != severity or not _level_matches(evaluation, row):
         return None
-    return _of_family("corruptions", evaluation, row["name"], _preprocessing(row))
+    return _of_family("corruptions", evaluation, row["name"], _treatment(row))
 
 
 def _adversarial(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float | None:
@@ -118,7 +122,7 @@ def _adversarial(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float
 
 def _one_number(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float | None:
     """Low resolution and frequency: raw images only."""
-    if row.get("smoothed") or not _level_matches(evaluation, row):
+    if _is_smoothed(row) or not _level_matches(evaluation, row):
         return None
     radius = row.get("radius")
     if row["suite"] == "frequency" and radius not in (None, tables()["frequency_radius"]):
@@ -133,9 +137,9 @@ def _clean(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> float | Non
         return None
     if method == "vanilla":
         # Level 1 is the image itself, bit for bit.
-        original = not row.get("smoothed") or _same(level, 1.0)
+        original = not _is_smoothed(row) or _same(level, 1.0)
         return _find("clean", dataset, "1.0") if original else None
-    if not row.get("smoothed") or level is None:
+    if not _is_smoothed(row) or level is None:
         return None
     if method == "iterative":
         return _find("clean", dataset, "iterative") if _same(level, _ITERATIVE_LAST_LEVEL) else None
@@ -180,14 +184,18 @@ def _family(evaluation: Mapping[str, Any]) -> str | None:
     return next((family for family in _FAMILIES if model.startswith(family)), None)
 
 
-def _preprocessing(row: Mapping[str, Any]) -> str:
-    return "smoothed" if row.get("smoothed") else "raw"
+def _treatment(row: Mapping[str, Any]) -> str | None:
+    return _TREATMENTS.get(row.get("preprocess") or "none")
+
+
+def _is_smoothed(row: Mapping[str, Any]) -> bool:
+    return _treatment(row) == "smoothed"
 
 
 def _level_matches(evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether the level of sparsity is the paper's, where the row depends on one."""
     method = evaluation.get("method")
-    depends = row.get("smoothed") or method in _SMOOTHED_IN_TRAINING
+    depends = _is_smoothed(row) or method in _SMOOTHED_IN_TRAINING
     if method == "blur" or not depends:
         return True
     level = row.get("sparsity")

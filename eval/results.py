@@ -2,20 +2,25 @@
 
 Both files grow by whole lines. A row is written when all its batches are there; until then each
 batch keeps, for every image, whether it was named rightly, so that nothing is computed twice.
+
+An earlier version told preprocessed images from bare ones by a bool `smoothed`, where `preprocess`
+has a name now. Its files are read as if they had been written today.
 """
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 RESULTS, BATCHES = "results.jsonl", "batches.jsonl"
 # Of the standard normal distribution: 95 % lie within so many standard deviations.
 _NORMAL_95 = 1.959964
+_SMOOTHED, _PREPROCESS_OF = "smoothed", {False: "none", True: "paper", None: None}
+_Line = TypeVar("_Line")
 
 
 class Cell(NamedTuple):
@@ -26,7 +31,7 @@ class Cell(NamedTuple):
     severity: int | None = None
     epsilon: float | None = None
     attacker: str | None = None
-    smoothed: bool | None = None
+    preprocess: str | None = None
     sparsity: float | None = None
 
     @property
@@ -36,8 +41,11 @@ class Cell(NamedTuple):
 
     @classmethod
     def parse(cls, key: str) -> "Cell":
-        """The cell of a key."""
-        return cls(*json.loads(key))
+        """The cell of a key, also of one that an earlier version wrote."""
+        cell = cls(*json.loads(key))
+        if isinstance(cell.preprocess, bool):
+            return cell._replace(preprocess=_PREPROCESS_OF[cell.preprocess])
+        return cell
 
 
 class Row(NamedTuple):
@@ -117,10 +125,11 @@ class Results:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder, self._run = folder, run
-        self._rows = {_row_key(line): line for line in _recover(folder / RESULTS, _row_key)}
+        self._rows = dict(_recover(folder / RESULTS, _read_row))
+        # By the key of a cell and the number of a batch: the signs of the line that holds them.
         self._batches: dict[str, dict[int, dict[str, str]]] = {}
-        for line in _recover(folder / BATCHES, lambda line: (line["task"], line["batch"])):
-            self._batches.setdefault(line["task"], {})[line["batch"]] = line["signs"]
+        for number, signs in _recover(folder / BATCHES, _read_batch):
+            self._keep(number, signs)
 
     def has(self, cell: Cell, metric: str = "accuracy") -> bool:
         """Whether the row is written."""
@@ -154,36 +163,71 @@ class Results:
     def answers(self, suite: str) -> dict[str, np.ndarray]:
         """Of each measured cell's key, bool [n]: also of cells that an earlier command asked for."""
         found = {}
-        for batches in self._batches.values():
-            parts = [batches[number] for number in sorted(batches)]
-            for name in parts[0]:
-                row = self._rows.get((name, "accuracy"))
-                if row is None or row["suite"] != suite:
-                    continue
-                values = np.concatenate([_unpack(part[name]) for part in parts])
-                # A cell may also stand in a task that is not finished.
-                if len(values) == row["n"]:
-                    found[name] = values
+        for key, batches in self._batches.items():
+            row = self._rows.get((key, "accuracy"))
+            if row is None or row["suite"] != suite:
+                continue
+            values = np.concatenate([_unpack(batches[number][key]) for number in sorted(batches)])
+            # A machine that went down may have lost batches and kept the row.
+            if len(values) == row["n"]:
+                found[key] = values
         return found
 
-    def batch(self, task: str, number: int) -> dict[str, np.ndarray] | None:
-        """The signs of a batch that was done before."""
-        signs = self._batches.get(task, {}).get(number)
-        return None if signs is None else {name: _unpack(text) for name, text in signs.items()}
+    def batch(self, cells: Iterable[Cell], number: int) -> dict[str, np.ndarray]:
+        """What is known of a batch: the signs of those cells that were measured before.
 
-    def write_batch(self, task: str, number: int, signs: Mapping[str, np.ndarray]) -> None:
-        """Keeps the signs of a batch: bool [n] under each name."""
+        Whatever else was noticed of its images comes with them. Lines are found by the cell, so
+        that a command which asks for more cells of the same images finds those that are there.
+        """
+        found: dict[str, str] = {}
+        for cell in cells:
+            signs = self._batches.get(cell.key, {}).get(number, {})
+            found |= {n: text for n, text in signs.items() if n == cell.key or not _is_key(n)}
+        return {name: _unpack(text) for name, text in found.items()}
+
+    def write_batch(self, number: int, signs: Mapping[str, np.ndarray]) -> None:
+        """Keeps the signs of a batch: bool [n] under the keys of cells and under other names."""
         packed = {name: _pack(values) for name, values in signs.items()}
-        _append(self._folder / BATCHES, {"task": task, "batch": number, "signs": packed})
-        self._batches.setdefault(task, {})[number] = packed
+        _append(self._folder / BATCHES, {"batch": number, "signs": packed})
+        self._keep(number, packed)
+
+    def _keep(self, number: int, signs: dict[str, str]) -> None:
+        for key in filter(_is_key, signs):
+            self._batches.setdefault(key, {}).setdefault(number, signs)
 
 
-def _row_key(line: Mapping[str, Any]) -> tuple[str, str]:
-    return Cell(*(line[name] for name in Cell._fields)).key, line["metric"]
+def current_line(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of results.jsonl with the keys of today, whichever version wrote it.
+
+    Raises:
+        ValueError: if `smoothed` is neither a bool nor null.
+    """
+    kept = {name: value for name, value in line.items() if name != _SMOOTHED}
+    if _SMOOTHED in line:
+        smoothed = line[_SMOOTHED]
+        if smoothed is not None and not isinstance(smoothed, bool):
+            raise ValueError(f'expected bool or null "{_SMOOTHED}", got {smoothed!r}')
+        kept.setdefault("preprocess", _PREPROCESS_OF[smoothed])
+    return kept
 
 
-def _recover(path: Path, key: Any) -> list[dict[str, Any]]:
-    """The lines of a file; one that a crash cut off at the end is taken out of it."""
+def _read_row(line: Any) -> tuple[tuple[str, str], dict[str, Any]]:
+    row = current_line(line)
+    return (Cell(*(row[name] for name in Cell._fields)).key, row["metric"]), row
+
+
+def _read_batch(line: Any) -> tuple[int, dict[str, str]]:
+    signs = line["signs"].items()
+    return line["batch"], {Cell.parse(n).key if _is_key(n) else n: text for n, text in signs}
+
+
+def _is_key(name: str) -> bool:
+    """Whether signs of that name are those of a cell; keys are lists in JSON."""
+    return name.startswith("[")
+
+
+def _recover(path: Path, read: Callable[[Any], _Line]) -> list[_Line]:
+    """The lines of a file, as `read` has them; one that a crash cut off at the end is taken out."""
     if not path.exists():
         return []
     content = path.read_bytes()
@@ -191,14 +235,12 @@ def _recover(path: Path, key: Any) -> list[dict[str, Any]]:
     lines = []
     for number, text in enumerate(whole.splitlines(), 1):
         try:
-            line = json.loads(text)
-            key(line)
-        except (ValueError, TypeError, KeyError) as error:
+            lines.append(read(json.loads(text)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"{path}, line {number}: expected a row of an evaluation, got {text[:60]!r}; "
                 "nothing was changed. Mend or move the file, or give another --out."
             ) from error
-        lines.append(line)
     if whole != content:
         os.truncate(path, len(whole))
     return lines

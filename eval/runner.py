@@ -19,7 +19,7 @@ from eval.bench_table import write_json
 from eval.options import Options
 from eval.results import Results, Row, accuracy
 from eval.subject import Subject
-from eval.suites.base import Found, Judge, Task
+from eval.suites.base import Cells, Found, Judge, Task
 from train import run_folder
 from train.progress import Progress
 
@@ -96,6 +96,8 @@ def describe(subject: Subject, options: Options, arguments: list[str]) -> dict[s
         "model": subject.config.model,
         "method": subject.config.method,
         "sparsity": subject.method.sparsity,
+        "stiffness": subject.config.stiffness,
+        "speckle_area": subject.config.speckle_area,
         "images": len(dataset.test),
         "image_shape": list(dataset.image_shape),
         "class_names": list(dataset.class_names),
@@ -153,28 +155,29 @@ def _run_task(
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """The signs of all images of a task, and the seconds it took unless part was done before."""
     count = -(-len(task.split) // options.batch_size)
-    parts = [results.batch(task.key, number) for number in range(count)]
+    parts = [results.batch(task.cells, number) for number in range(count)]
     began, whole = time.monotonic(), not any(parts)
-    if not all(parts):
+    unknown = [tuple(cell for cell in task.cells if cell.key not in part) for part in parts]
+    if any(unknown):
         batches = subject.batches(
             task.split, options.batch_size, options.num_workers, task.transform
         )
         with contextlib.closing(batches):  # type: ignore[type-var]
             for number, batch in enumerate(batches):
-                if parts[number] is None:
-                    parts[number] = _signs(task, batch)
-                    results.write_batch(task.key, number, parts[number])  # type: ignore[arg-type]
-                progress.advance(len(next(iter(parts[number].values()))), _note(task))  # type: ignore[union-attr]
+                if unknown[number]:
+                    signs = _signs(task, batch, unknown[number])
+                    results.write_batch(number, signs)
+                    parts[number] |= signs
+                progress.advance(len(next(iter(parts[number].values()))), _note(task))
     else:
         progress.advance(len(task.split))
     seconds = time.monotonic() - began if whole else None
-    done = [part for part in parts if part is not None]
-    return {name: np.concatenate([part[name] for part in done]) for name in done[0]}, seconds
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, seconds
 
 
-def _signs(task: Task, batch: dict[str, jax.Array]) -> dict[str, np.ndarray]:
+def _signs(task: Task, batch: dict[str, jax.Array], cells: Cells) -> dict[str, np.ndarray]:
     mask = np.asarray(batch["mask"])
-    return {name: np.asarray(values)[mask] for name, values in task.measure(batch).items()}
+    return {name: np.asarray(values)[mask] for name, values in task.measure(batch, cells).items()}
 
 
 def _note(task: Task) -> str:
@@ -182,7 +185,7 @@ def _note(task: Task) -> str:
     parts = (
         cell.name,
         cell.severity,
-        cell.attacker,
+        cell.attacker and f"{cell.attacker} ({cell.preprocess})",
         cell.epsilon and f"{255 * cell.epsilon:g}/255",
     )
     return " ".join(str(part) for part in parts if part is not None)

@@ -1,6 +1,7 @@
 """Images for the report: their scale spaces, and what the network looked at in them."""
 
 import os
+import zipfile
 from pathlib import Path
 
 import jax
@@ -8,20 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 
 import isvs
+from eval import preprocessing
 from eval.options import Options
 from eval.subject import Subject
 from eval.suites.base import pixels
 
 SAMPLES = "samples.npz"
-PANEL_ROWS = ("original", "blurred", "smoothed")
-PANEL_COLUMNS = ("image", "Grad-CAM", "LRP")
-_BLUR = (2.0, 3)  # standard deviation and side of the kernel in pixels, the paper's for CIFAR
+# What a file shows that does not say so: an earlier version wrote it.
+_EARLIER = (preprocessing.BARE, preprocessing.PAPER)
 
 
 def write_samples(subject: Subject, options: Options, folder: Path) -> None:
-    """Writes samples.npz, unless it is there; whole or not at all."""
+    """Writes samples.npz, unless it is there and shows all that is asked for; whole or not at all."""
     path = folder / SAMPLES
-    if path.exists() or options.samples == 0:
+    shown = _shown(path)
+    wanted = tuple(name for name in preprocessing.NAMES if name in {*shown, *options.preprocess})
+    if options.samples == 0 or {*shown} == {*wanted}:
         return
     split = subject.limited(options.samples)
     count = min(options.samples, len(split))
@@ -34,7 +37,8 @@ def write_samples(subject: Subject, options: Options, folder: Path) -> None:
         "down": np.asarray(space.down),
         "right": np.asarray(space.right),
         "labels": labels,
-        **_panels(subject, images, labels),
+        "preprocess": np.array(wanted),
+        **_panels(subject, wanted, images, labels),
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -45,24 +49,30 @@ def write_samples(subject: Subject, options: Options, folder: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _panels(subject: Subject, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    from eval.figures import explanation_panels
-    from train.methods.blur import gaussian_blur
+def _shown(path: Path) -> tuple[str, ...]:
+    """The preprocessings in a file; none if there is no file, or one that cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return tuple(file["preprocess"].tolist()) if "preprocess" in file else _EARLIER
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return ()
 
-    plain = pixels(jnp.asarray(images))
-    params, stats = subject.weights
-    panels = explanation_panels(
+
+def _panels(
+    subject: Subject, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray
+) -> dict[str, np.ndarray]:
+    from eval.figures import explanation_panels, panels
+
+    versions = panels.versions(subject, names, pixels(jnp.asarray(images)))
+    pictures = explanation_panels(
         subject.forward.graph,
-        params,
-        stats,
-        plain,
+        *subject.weights,
         jnp.asarray(labels),
-        smoothed=jax.jit(isvs.smooth)(plain, subject.method.sparsity),
-        blurred=jax.jit(gaussian_blur, static_argnums=(1, 2))(plain, *_BLUR),
+        versions,
         resize=subject.forward.resize,
     )
     return {
-        "panels": np.asarray(panels),
-        "panel_rows": np.array(PANEL_ROWS),
-        "panel_columns": np.array(PANEL_COLUMNS),
+        "panels": np.asarray(pictures),
+        "panel_rows": np.array(list(versions)),
+        "panel_columns": np.array(panels.COLUMNS),
     }

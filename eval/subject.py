@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+import isvs
 from eval.options import Options
 from train import methods, models, presets, run_folder
 from train.config import Config
@@ -57,7 +58,7 @@ class Subject:
         dataset: whose test split is used.
         forward: the network as a function of its weights; `forward.graph` is its static part.
         weights: parameters and running averages, on all devices.
-        method: how it was trained; its `preprocess` is the defence.
+        method: how it was trained; its `preprocess` is the one that is called `paper`.
         layout: where arrays live.
         weights_file: where the weights came from.
         weights_digest: hash of that file.
@@ -75,7 +76,7 @@ class Subject:
 
     @property
     def sparsity(self) -> float | None:
-        """The level at which test images are smoothed; None where the defence has no level."""
+        """The level at which the method smooths test images; None where it does not smooth."""
         return self.method.sparsity if self.method.has_level else None
 
     @property
@@ -90,8 +91,15 @@ class Subject:
         return self.forward(params, stats, images, train=False, key=key)[0]
 
     def defend(self, images: jax.Array) -> jax.Array:
-        """What the defence makes of test images: smoothed, or blurred for blur models."""
+        """What the method makes of test images: smoothed, or blurred for blur models."""
         return self.method.preprocess({"image": images})
+
+    def defend_at(self, space: isvs.ScaleSpace, level: float) -> jax.Array:
+        """The same at another level, of images whose scale space is known; where it has levels."""
+        batch = {"image": space.images}
+        if self.method.test_codes:  # else the method finds other edges than the images have
+            batch |= {"down": space.down, "right": space.right}
+        return self.method.smooth(batch, level)
 
     def draws(self, options: Options) -> int:
         """Passes to average over; one is enough for networks without chance."""

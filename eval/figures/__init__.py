@@ -18,7 +18,7 @@ FIGURES: dict[str, FigureCommand] = {
         "low and high frequencies of some images", components.Options, components.run
     ),
     "explain": FigureCommand(
-        "Grad-CAM and relevance on original, blurred and smoothed images",
+        "Grad-CAM and relevance on original, blurred and preprocessed images",
         explain.Options,
         explain.run,
     ),

@@ -1,23 +1,20 @@
-"""`explain`: what a network looks at, in images as they are, blurred and smoothed."""
+"""`explain`: what a network looks at, in images as they are, blurred and preprocessed."""
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-import isvs
+from eval import preprocessing
 from eval.figures import base, panels
-from train.methods.blur import gaussian_blur
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Draw Grad-CAM and relevance maps of a network, on original, blurred and smoothed images.
+    """Draw Grad-CAM and relevance maps of a network, on original, blurred and preprocessed images.
 
     Give --run, or --weights with --model and --dataset.
 
@@ -30,6 +27,7 @@ class Options:
         count: how many test images.
         first: number of the first one.
         sparsity: level of smoothing; by default the run's.
+        preprocess: what else to do to the images, a row each: `paper`, `soft`, `auto`.
         blur_sigma: of the blurring, in pixels.
         blur_kernel: side of the blurring kernel in pixels, odd.
         out: where the figure goes; .png, .pdf or .svg.
@@ -43,17 +41,21 @@ class Options:
     count: int = 2
     first: int = 0
     sparsity: float | None = None
+    preprocess: tuple[str, ...] = (preprocessing.PAPER,)
     blur_sigma: float = 2.0
     blur_kernel: int = 3
     out: Path = Path("figures/explain.png")
 
 
-def draw_explanations(pictures: np.ndarray, names: Sequence[str]) -> Figure:
+def draw_explanations(
+    pictures: np.ndarray, names: Sequence[str], versions: Sequence[str]
+) -> Figure:
     """Panels of several images, two images to a line.
 
     Args:
-        pictures: uint8 [S, 3, 3, H, W, 3], from `explanation_panels`.
+        pictures: uint8 [S, R, 3, H, W, 3], from `explanation_panels`.
         names: a title for each image.
+        versions: a label for each of the R rows.
     """
     count, rows, columns, height, width, _ = pictures.shape
     across = min(count, 2)
@@ -66,7 +68,7 @@ def draw_explanations(pictures: np.ndarray, names: Sequence[str]) -> Figure:
         if number >= count:
             break
         part.suptitle(names[number], fontsize=8)
-        grid = part.subplots(rows, columns)
+        grid = part.subplots(rows, columns, squeeze=False)
         for row in range(rows):
             for column in range(columns):
                 axes = grid[row, column]
@@ -75,7 +77,7 @@ def draw_explanations(pictures: np.ndarray, names: Sequence[str]) -> Figure:
                 if row == 0:
                     axes.set_title(panels.COLUMNS[column])
                 if column == 0:
-                    axes.set_ylabel(panels.ROWS[row])
+                    axes.set_ylabel(versions[row])
     return figure
 
 
@@ -87,7 +89,7 @@ def run(options: Options) -> Path:
     base.check_format(options.out)
     if options.count < 1 or options.first < 0:
         raise ValueError(f"expected count above 0, first of 0 or more, got {options}")
-    shared = ("run", "weights", "model", "dataset", "data_dir", "sparsity")
+    shared = ("run", "weights", "model", "dataset", "data_dir", "sparsity", "preprocess")
     limit = options.first + options.count
     subject = open_subject(
         evaluation.Options(
@@ -100,15 +102,15 @@ def run(options: Options) -> Path:
             f"--first: expected a number below {len(subject.dataset.test)}, got {options.first}"
         )
     images = jnp.asarray(base.as_float(pixels))
-    blur = partial(gaussian_blur, sigma=options.blur_sigma, kernel=options.blur_kernel)
+    versions = panels.versions(
+        subject, options.preprocess, images, options.blur_sigma, options.blur_kernel
+    )
     pictures = panels.explanation_panels(
         subject.forward.graph,
         *subject.weights,
-        images,
         jnp.asarray(labels),
-        smoothed=jax.jit(isvs.smooth)(images, subject.method.sparsity),
-        blurred=jax.jit(blur)(images),
+        versions,
         resize=subject.forward.resize,
     )
     names = [subject.dataset.class_names[label] for label in labels]
-    return base.drawn(draw_explanations, options.out, pictures, names)
+    return base.drawn(draw_explanations, options.out, pictures, names, list(versions))

@@ -1,16 +1,23 @@
 """Explanations as pictures: heat over an image, relevance in a diverging map. Needs no plotting."""
 
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from eval import preprocessing
 from eval.explain import grad_cam, relevance
+from eval.report import wording
 from train import models
+from train.methods.blur import gaussian_blur
 
-ROWS = ("original", "blurred", "smoothed")
+if TYPE_CHECKING:
+    from eval.subject import Subject
+
 COLUMNS = ("image", "Grad-CAM", "LRP")
 
 # Colours at even steps, between which is interpolated. Dark blue to yellow, light rising all along;
@@ -24,42 +31,68 @@ _OPACITY = 0.75  # of the hottest place; cold places let the image through
 _SATURATED = 99.5  # percentile of |relevance| that gets the strongest colour
 
 
+def versions(
+    subject: "Subject",
+    names: Iterable[str],
+    images: jax.Array,
+    blur_sigma: float = 2.0,
+    blur_kernel: int = 3,
+) -> dict[str, jax.Array]:
+    """Images as they are, blurred, and as each preprocessing makes them, by words for a reader.
+
+    Args:
+        subject: the network.
+        names: of the preprocessings.
+        images: float [S, H, W, C] in [0, 1].
+        blur_sigma: of the blurring in pixels; the default is the paper's for CIFAR.
+        blur_kernel: its side in pixels, odd.
+    """
+    found = {"original": images}
+    blurs = subject.sparsity is None  # by itself: a second blur would show nothing new
+    if not blurs:
+        found["blurred"] = jax.jit(gaussian_blur, static_argnums=(1, 2))(
+            images, blur_sigma, blur_kernel
+        )
+    for name in names:
+        if name != preprocessing.BARE:
+            words = wording.preprocess(name)
+            words = "blurred (paper)" if blurs and name == preprocessing.PAPER else words
+            found[words] = jax.jit(preprocessing.build(name, subject))(images)
+    return found
+
+
 def explanation_panels(
     graph: nnx.GraphDef[models.Classifier],
     params: nnx.State,
     stats: nnx.State,
-    images: jax.Array,
     labels: jax.Array,
+    versions: Mapping[str, jax.Array],
     *,
-    smoothed: jax.Array,
-    blurred: jax.Array,
     resize: int | None = None,
 ) -> np.ndarray:
-    """What a network looks at in images, and in their blurred and smoothed versions.
+    """What a network looks at in several versions of the same images.
 
     Args:
         graph: from `nnx.split(model, nnx.Param, nnx.BatchStat)`.
         params: of the model.
         stats: of the model.
-        images: float [S, H, W, C] in [0, 1].
         labels: the class to explain for each image, int [S].
-        smoothed: the same images smoothed.
-        blurred: the same images blurred.
+        versions: R of them by name, each float [S, H, W, C] in [0, 1].
         resize: side to which the network wants its images brought first.
 
     Returns:
-        Pictures, uint8 [S, 3, 3, H, W, 3]: rows original, blurred, smoothed; columns image,
-        Grad-CAM over the image, relevance (red for the class, blue against it). Relevance is
-        scaled by image and row.
+        Pictures, uint8 [S, R, 3, H, W, 3]: a row for each version; columns image, Grad-CAM over
+        the image, relevance (red for the class, blue against it). Relevance is scaled by image and
+        row.
     """
     explain = jax.jit(partial(_explain, graph, resize=resize))
     rows = []
-    for version in (images, blurred, smoothed):
+    for version in versions.values():
         heat, by_pixel = explain(params, stats, version, jnp.asarray(labels))
         pictures = _as_colour(np.asarray(version, np.float32))  # [S, H, W, 3]
         overlay = overlaid(pictures, np.asarray(heat))
         rows.append(np.stack([pictures, overlay, diverging(np.asarray(by_pixel))], axis=1))
-    return np.rint(255 * np.stack(rows, axis=1)).astype(np.uint8)  # [S, 3, 3, H, W, 3]
+    return np.rint(255 * np.stack(rows, axis=1)).astype(np.uint8)  # [S, R, 3, H, W, 3]
 
 
 def _explain(

@@ -7,6 +7,8 @@ from html import escape
 
 # Classes s0 to s7 of the style sheet: Okabe and Ito's palette, which colour-blind people can tell apart.
 COLOURS = 8
+# Classes of the style sheet, by what a legend calls them.
+DASHES = {"solid": "", "dashed": " dashed", "dotted": " dotted", "dash-dotted": " dash-dotted"}
 _MARKERS = ("circle", "square", "triangle", "diamond")
 _LABEL_HEIGHT = 11.0
 _CHARACTER = 6.7  # about the mean width of a letter at the size of the labels
@@ -24,12 +26,12 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A line: `colour` counts through the palette, `dashed` sets a second treatment of the same run apart."""
+    """A line: `colour` counts through the palette, `dash` (one of `DASHES`) sets treatments of a run apart."""
 
     label: str
     points: tuple[Point, ...]
     colour: int = 0
-    dashed: bool = False
+    dash: str = "solid"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,9 +173,8 @@ def _band(series: Series, area: Frame) -> str:
 def _line(series: Series, area: Frame) -> str:
     places = [(area.across(point.x), area.down(point.y)) for point in series.points]
     colour = f"s{series.colour % COLOURS}"
-    dashed = " dashed" if series.dashed else ""
     steps = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    line = _path(steps, f"line {colour}{dashed}") if len(places) > 1 else ""
+    line = _path(steps, f"line {colour}{DASHES[series.dash]}") if len(places) > 1 else ""
     marks = "".join(_marker(x, y, series.colour) for x, y in places)
     return f"{line}<g class='mark {colour}'>{marks}</g>"
 

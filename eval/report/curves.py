@@ -1,11 +1,14 @@
 """Which curves a report draws: accuracy over level, over severity, over epsilon."""
 
+import itertools
 import string
 from collections.abc import Callable, Sequence
 
 from eval.report import wording
 from eval.report.charts import Axis, Chart, Point, Series, percent_axis
 from eval.report.read import Row, Run
+
+_DASHES = {"none": "dashed", "paper": "solid", "soft": "dotted", "auto": "dash-dotted"}
 
 
 def run_letters(runs: Sequence[Run]) -> list[str]:
@@ -23,23 +26,23 @@ def suite_charts(runs: Sequence[Run], suite: str) -> list[Chart]:
 
 
 def _clean(runs: Sequence[Run]) -> list[Chart]:
-    """Accuracy over the level, with the raw accuracy as a level line."""
+    """Accuracy over the level, with what has no such level as a line across."""
     lines, levels = [], set()
-    for number, (run, letter) in enumerate(zip(runs, run_letters(runs), strict=True)):
+    for number, run in enumerate(runs):
         rows = _accuracies(run, "clean")
-        smoothed = [row for row in rows if row.smoothed and row.sparsity is not None]
+        smoothed = [row for row in rows if row.preprocess == "paper" and row.sparsity is not None]
         if len(smoothed) < 2:
             continue
         points = _points(smoothed, lambda row: row.sparsity or 0.0)
         levels |= {point.x for point in points}
-        several = len(runs) > 1
-        lines.append(Series(letter or "smoothed", points, number if several else 1))
-        for raw in (row for row in rows if not row.smoothed):
-            ends = tuple(
-                Point(point.x, raw.value, raw.low, raw.high) for point in (points[0], points[-1])
-            )
-            colour = number if several else 0
-            lines.append(Series(_join(letter, "raw"), ends, colour, dashed=True))
+        lines.append(_treatment(runs, number, "paper", points))
+        for row in rows:
+            if row.preprocess and row.preprocess != "paper":
+                ends = tuple(
+                    Point(point.x, row.value, row.low, row.high)
+                    for point in (points[0], points[-1])
+                )
+                lines.append(_treatment(runs, number, row.preprocess, ends))
     if not lines:
         return []
     ticks = tuple((level, f"{level:g}") for level in sorted(levels))
@@ -70,36 +73,64 @@ def _corruptions(runs: Sequence[Run]) -> list[Chart]:
 
 def _treatments(runs: Sequence[Run], rows: Sequence[Sequence[Row]], name: str) -> list[Series]:
     lines = []
-    for number, letter in enumerate(run_letters(runs)):
-        for smoothed in (False, True):
-            chosen = [r for r in rows[number] if r.name == name and bool(r.smoothed) == smoothed]
+    for number in range(len(runs)):
+        for preprocess in wording.preprocessings(rows[number]):
+            chosen = [r for r in rows[number] if r.name == name and r.preprocess == preprocess]
             if chosen:
                 points = _points(chosen, lambda row: row.severity or 0.0)
-                # With several runs the letter alone is the smoothed line: six names would not fit.
-                label = (letter or "smoothed") if smoothed else _join(letter, "raw")
-                colour = number if len(runs) > 1 else int(smoothed)
-                lines.append(Series(label, points, colour, dashed=not smoothed))
+                lines.append(_treatment(runs, number, preprocess, points))
     return lines
 
 
+def _treatment(
+    runs: Sequence[Run], number: int, preprocess: str, points: tuple[Point, ...]
+) -> Series:
+    """A line of a run; colours tell runs apart, or within one run what is done to the images."""
+    label = wording.IN_CHARTS.get(preprocess, preprocess)
+    if len(runs) > 1:
+        # The letter alone is the paper's smoothing: so many names would not fit.
+        letter = run_letters(runs)[number]
+        label = letter if preprocess == "paper" else _join(letter, label)
+    colour = number if len(runs) > 1 else treatment_colour(preprocess)
+    return Series(label, points, colour, treatment_dash(preprocess))
+
+
+def treatment_colour(preprocess: str) -> int:
+    """Of the palette, where there is one run."""
+    return wording.place(preprocess, wording.PREPROCESSING)
+
+
+def treatment_dash(preprocess: str) -> str:
+    """How the line is drawn; in black and white it is all there is."""
+    return _DASHES.get(preprocess, "solid")
+
+
 def _adversarial(runs: Sequence[Run]) -> list[Chart]:
-    """One chart per attack (and per run, so that the attackers keep their colours)."""
+    """One chart per attack (and per run and defence, so that the attackers keep their colours)."""
     charts = []
     for run, letter in zip(runs, run_letters(runs), strict=True):
         rows = _without_checks([row for row in _accuracies(run, "adversarial") if row.epsilon])
-        strengths = sorted({_strength(row) for row in rows})
-        if len(strengths) < 2:
-            continue
-        ticks = tuple((strength, f"{strength:g}") for strength in (0.0, *strengths))
-        axis = Axis("epsilon, in 1/255", 0.0, strengths[-1], ticks)
-        names = sorted({row.name for row in rows}, key=_order(wording.ATTACKS))
-        if len(runs) > 1 and "worst" in names:
-            names = ["worst"]  # the rest is in the table: a chart per attack and run is too many
-        for name in names:
-            lines = _by_attacker([row for row in rows if row.name == name])
+        defences = [name for name in wording.preprocessings(rows) if name != "none"] or ["none"]
+        names = wording.ordered({row.name for row in rows}, wording.ATTACKS)
+        if (len(runs) > 1 or len(defences) > 1) and "worst" in names:
+            names = ["worst"]  # the rest is in the table: so many charts are too many
+        for name, defence in itertools.product(names, defences):
+            shown = [r for r in rows if r.name == name and r.preprocess in (None, "none", defence)]
             title = _join(letter, _capital(wording.attack(name)))
-            charts.append(Chart(title, axis, percent_axis([]), tuple(lines), width=280))
+            if len(defences) > 1:
+                title += f", {wording.preprocess(defence)}"
+            charts += _by_strength(title, rows, shown)
     return charts
+
+
+def _by_strength(title: str, rows: Sequence[Row], shown: Sequence[Row]) -> list[Chart]:
+    """A chart of some rows on the axis of all of them; none if there is one strength only."""
+    strengths = sorted({_strength(row) for row in rows})
+    if len(strengths) < 2:
+        return []
+    ticks = tuple((strength, f"{strength:g}") for strength in (0.0, *strengths))
+    axis = Axis("epsilon, in 1/255", 0.0, strengths[-1], ticks)
+    return [Chart(title, axis, percent_axis([]), tuple(_by_attacker(shown)), width=280)]
 
 
 def _without_checks(rows: Sequence[Row]) -> list[Row]:
@@ -120,14 +151,14 @@ def _strength(row: Row) -> float:
 
 
 def _by_attacker(rows: Sequence[Row]) -> list[Series]:
-    names = sorted({row.attacker or "" for row in rows}, key=_order(wording.ATTACKERS))
-    order = list(wording.ATTACKERS)
+    names = wording.ordered({row.attacker or "" for row in rows}, wording.ATTACKERS)
     lines = []
     for name in names:
         chosen = [row for row in rows if (row.attacker or "") == name]
         points = _points(chosen, _strength)
-        colour = order.index(name) if name in order else len(order)
-        lines.append(Series(wording.attacker(name), points, colour, dashed=name == "none"))
+        colour = wording.place(name, wording.ATTACKERS)
+        dash = "dashed" if name == "none" else "solid"
+        lines.append(Series(wording.attacker(name), points, colour, dash))
     return lines
 
 
@@ -144,11 +175,6 @@ def _thin(ticks: tuple[tuple[float, str], ...], at_most: int = 8) -> tuple[tuple
     """Every second, third, ... tick, so that their texts do not meet; the last one always."""
     step = -(-len(ticks) // at_most)
     return tuple(reversed(ticks[::-1][::step]))
-
-
-def _order(names: dict[str, str]) -> Callable[[str], tuple[int, str]]:
-    known = list(names)
-    return lambda name: (known.index(name) if name in known else len(known), name)
 
 
 def _capital(words: str) -> str:

@@ -26,6 +26,8 @@ def render(runs: Sequence[Run]) -> str:
             parts.append(f"## {text(wording.suite(suite))}")
             if suite == "runtime":
                 parts.append(f"The paper's task: {paper.runtime_task()}.")
+            if suite == "adversarial":
+                parts += [text(note) for note in summary.adaptive_notes(runs)]
             parts += [_table(table) for table in tables]
     parts.append("## How to reproduce")
     parts += [_reproduce(run) for run in runs]
@@ -69,10 +71,12 @@ def _notes(runs: Sequence[Run]) -> str:
             lines.append(f"  - {where}{text(wording.describe(row))}: {write(row.value)}")
     if not flags:
         lines.append("- No row carries a flag.")
+    for words, meaning in summary.columns(runs).items():
+        lines.append(f"- Column *{words}*: {text(meaning)}")
     if summary.has_attacks(runs):
         for name, meaning in wording.ATTACKER_MEANINGS.items():
             lines.append(f"- Attacker *{wording.attacker(name)}*: {text(meaning)}")
-        lines += [f"- {wording.WHICH_TO_QUOTE}", f"- {wording.NOT_ELIGIBLE}"]
+    lines += [f"- {text(note)}" for note in summary.attack_notes(runs)]
     lines += [f"- {text(caution)}" for caution in summary.cautions(runs)]
     return "\n".join(lines)
 

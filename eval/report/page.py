@@ -1,7 +1,7 @@
 """The report as one self-contained page: no network, no fonts or scripts from elsewhere."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from eval.report.read import Row, Run
 from eval.report.tables import suite_tables
 
 _INTRODUCTIONS = {
-    "clean": "Test images as they are, and smoothed at each level. The level is the fraction of edges kept: 1 is the "
-    "image itself, 0 its mean colour.",
-    "corruptions": "Raw images go to the network as they are, smoothed ones at the run's level.",
+    "clean": "Test images as they are, and preprocessed; as in the paper, at each level. The level is the fraction of "
+    "edges kept: 1 is the image itself, 0 its mean colour.",
+    "corruptions": "Images are corrupted first and preprocessed then, all columns from the same corrupted images.",
     "lowres": "Images scaled down, then up again by the nearest pixel.",
     "frequency": "Only the high or only the low frequencies of each image.",
     "runtime": "The paper's task: {task}.",
@@ -106,22 +106,17 @@ def _card(run: Run, *, several: bool) -> str:
 
 
 def _tile(line: summary.Headline) -> str:
-    numbers = "".join(
-        _tile_number(row, words, kind)
-        for row, words, kind in (
-            (line.raw, line.raw_words, "s0"),
-            (line.smoothed, line.smoothed_words, "s1"),
-        )
-        if row is not None
-    )
+    numbers = "".join(map(_tile_number, line.numbers))
     return f'<div class="tile"><h3>{escape(line.title)}</h3>{numbers}</div>'
 
 
-def _tile_number(row: Row, words: str, kind: str) -> str:
-    width = min(max(row.value, 0.0), 100.0)
+def _tile_number(number: summary.Number) -> str:
+    value, colour = number.row.value, curves.treatment_colour(number.row.preprocess or "none")
+    width = min(max(value, 0.0), 100.0)
     return (
-        f"<p><strong>{row.value:.1f}<small> %</small></strong> <span>{escape(words)}</span></p>"
-        f'<div class="meter {kind}" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
+        f"<p><strong>{value:.1f}<small> %</small></strong> <span>{escape(number.words)}</span></p>"
+        f'<div class="meter s{colour % charts.COLOURS}" aria-hidden="true">'
+        f'<i style="width:{width:.1f}%"></i></div>'
     )
 
 
@@ -134,10 +129,12 @@ def _notes(runs: Sequence[Run]) -> str:
         parts.append(_flagged_rows(rows, several=len(runs) > 1))
     if not flags:
         parts.append("<p>No row carries a flag.</p>")
-    if summary.has_attacks(runs):
-        parts.append(
-            f"<h3>Attackers</h3><p>{wording.WHICH_TO_QUOTE}</p><p>{wording.NOT_ELIGIBLE}</p>"
-        )
+    columns = summary.columns(runs)
+    if columns:
+        parts.append(f"<h3>Columns</h3>{_terms(columns)}")
+    notes = summary.attack_notes(runs)
+    if notes:
+        parts.append(f"<h3>Attackers</h3>{_paragraphs(notes)}")
     cautions = summary.cautions(runs)
     if cautions:
         items = "".join(f"<li>{escape(text)}</li>" for text in cautions)
@@ -159,15 +156,21 @@ def _flagged_rows(rows: Sequence[tuple[Run, Row]], *, several: bool) -> str:
 
 
 def _attackers(runs: Sequence[Run]) -> str:
-    terms = "".join(
-        f"<dt>{escape(wording.attacker(name))}</dt><dd>{wording.ATTACKER_MEANINGS[name]}</dd>"
-        for name in wording.ATTACKERS
-    )
+    meanings = {wording.attacker(n): wording.ATTACKER_MEANINGS[n] for n in wording.ATTACKERS}
     ran = ", ".join(wording.attacker(name) for name in summary.attackers(runs))
     return (
         f"<p>Attackers differ in what they know of the smoothing. Run here: {ran}.</p>"
-        f'<dl class="attackers">{terms}</dl>'
+        f"{_paragraphs(summary.adaptive_notes(runs))}{_terms(meanings)}"
     )
+
+
+def _terms(meanings: Mapping[str, str]) -> str:
+    terms = "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in meanings.items())
+    return f'<dl class="terms">{terms}</dl>'
+
+
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
 
 
 def _suite(runs: Sequence[Run], suite: str, ids: Iterator[int]) -> str:
@@ -195,13 +198,17 @@ def _suite(runs: Sequence[Run], suite: str, ids: Iterator[int]) -> str:
 def _legend(runs: Sequence[Run], suite: str) -> str:
     """Which colour is which; the lines carry the same names at their ends."""
     letters = curves.run_letters(runs)
+    drawn = wording.preprocessings(row for run in runs for row in run.rows if row.suite == suite)
     if suite == "adversarial":
         entries = [
             (wording.attacker(name), list(wording.ATTACKERS).index(name))
             for name in summary.attackers(runs)
         ]
     elif len(runs) == 1:
-        entries = [("raw (dashed)", 0), ("smoothed", 1)]
+        entries = [
+            (_with_dash(wording.preprocess(name), name), curves.treatment_colour(name))
+            for name in drawn
+        ]
     else:
         entries = [
             (f"{letter} {run.label}", k)
@@ -217,8 +224,14 @@ def _legend(runs: Sequence[Run], suite: str) -> str:
             for letter, run in zip(letters, runs, strict=True)
         ]
     elif len(runs) > 1:
-        items.append("<li>solid: smoothed, dashed: raw</li>")
+        dashes = [f"{curves.treatment_dash(name)}: {wording.preprocess(name)}" for name in drawn]
+        items.append(f"<li>{escape(', '.join(dashes))}</li>")
     return f'<ul class="legend">{"".join(items)}<li>shaded: 95 % interval</li></ul>'
+
+
+def _with_dash(words: str, preprocess: str) -> str:
+    dash = curves.treatment_dash(preprocess)
+    return words if dash == "solid" else f"{words} ({dash})"
 
 
 def _reproduce(runs: Sequence[Run], ids: Iterator[int]) -> str:

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
-_NUMBERS = ("severity", "epsilon", "sparsity", "n", "low", "high", "seconds", "radius")
+from eval.results import current_line
+
+_NUMBERS = (
+    *("severity", "epsilon", "sparsity", "n", "low", "high", "seconds", "radius", "corruptions"),
+)
 
 
 class ReportError(ValueError):
@@ -28,9 +32,10 @@ class Row:
     severity: float | None = None
     epsilon: float | None = None
     attacker: str | None = None
-    smoothed: bool | None = None
+    preprocess: str | None = None
     sparsity: float | None = None
     radius: float | None = None
+    corruptions: float | None = None
     n: float | None = None
     low: float | None = None
     high: float | None = None
@@ -47,7 +52,7 @@ class Row:
             self.severity,
             self.epsilon and round(self.epsilon * 255, 4),
             self.attacker,
-            self.smoothed,
+            self.preprocess,
             self.sparsity and round(self.sparsity, 4),
             self.radius,
         )
@@ -138,7 +143,7 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
         raise ReportError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or not isinstance(content.get("run"), str):
         raise ReportError(f'{path}: expected an object with a text "run"')
-    for key in ("sparsity", "images"):
+    for key in ("sparsity", "stiffness", "speckle_area", "images"):
         if content.get(key) is not None and not _is_number(content[key]):
             raise ReportError(f'{path}: expected a number or null "{key}", got {content[key]!r}')
     if not isinstance(content.get("class_names") or [], list):
@@ -186,9 +191,10 @@ def _make_row(fields: Any, run: str) -> Row:
     for key in _NUMBERS:
         if fields.get(key) is not None and not _is_number(fields[key]):
             raise ValueError(f'expected a finite number or null "{key}", got {fields[key]!r}')
-    for key, kind in (("attacker", str), ("smoothed", bool)):
-        if fields.get(key) is not None and not isinstance(fields[key], kind):
-            raise ValueError(f'expected {kind.__name__} or null "{key}", got {fields[key]!r}')
+    fields = current_line(fields)
+    for key in ("attacker", "preprocess"):
+        if fields.get(key) is not None and not isinstance(fields[key], str):
+            raise ValueError(f'expected a text or null "{key}", got {fields[key]!r}')
     flags = fields.get("flags") or []
     if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
         raise ValueError(f'expected a list of texts "flags", got {flags!r}')

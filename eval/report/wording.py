@@ -1,5 +1,7 @@
 """How names, numbers and flags read in a report."""
 
+from collections.abc import Iterable
+
 from eval.report.read import Row
 
 SUITES = {
@@ -9,6 +11,25 @@ SUITES = {
     "lowres": "Low resolution",
     "frequency": "Frequency components",
     "runtime": "Running time",
+}
+
+# What is done to test images first, in the order of the columns.
+PREPROCESSING = {
+    "none": "as they are",
+    "paper": "smoothed (paper)",
+    "soft": "soft",
+    "auto": "automatic",
+}
+# At the end of a line in a chart there is little room.
+IN_CHARTS = {"none": "as is", "paper": "smoothed", "soft": "soft", "auto": "auto"}
+
+PREPROCESSING_MEANINGS = {
+    "none": "test images go to the network as they are.",
+    "paper": "what the run's method does to test images: smoothing at the run's level as the paper does it, unless a "
+    "note here says otherwise, or blurring for blur models.",
+    "soft": "smoothing at level 0.4 by ties that give (stiffness 5), so that regions keep their shading. Speckle is "
+    "removed first.",
+    "auto": "speckle is removed, and each image is smoothed as much as its own noise asks for, a clean one not at all.",
 }
 
 ATTACKS = {
@@ -45,6 +66,15 @@ WHICH_TO_QUOTE = (
     "The paper reports the unaware attacker, who does not know of the smoothing. The honest measure of the defence is "
     "the exact attacker, and the worst case over all that attack the defended network."
 )
+ADAPTIVE = (
+    "Automatic smoothing judges by the image that it is given how much to smooth, and the attacker makes that image: "
+    "adaptive preprocessing can be fooled. In the column “automatic” the exact attacker's row is the one to read; that "
+    "of the unaware attacker says nothing about a defence that is known."
+)
+ADAPTIVE_UNTESTED = (
+    "The exact attacker did not attack the automatic smoothing. Without that row the column “automatic” does not "
+    "measure a defence."
+)
 NOT_ELIGIBLE = (
     "Smoothing is an optimisation loop at test time. A defence with such a loop is not eligible for RobustBench, so no "
     "number here can be put beside its leaderboard."
@@ -61,6 +91,30 @@ FLAG_MEANINGS = {
     "loss still rising": "The loss was still going up at the last step. More steps would do more harm.",
 }
 UNKNOWN_FLAG = "This report has no explanation for this flag; see the code that set it."
+
+
+def preprocess(name: str, level: float | None = None) -> str:
+    """What is done to test images; with the level of the paper's smoothing if it is given."""
+    if name == "paper" and level:
+        return f"smoothed at {level:g} (paper)"
+    return PREPROCESSING.get(name, plain(name))
+
+
+def preprocessings(rows: Iterable[Row]) -> list[str]:
+    """What is done to the images of some rows, by name, in the order of the columns."""
+    return ordered({row.preprocess for row in rows if row.preprocess}, PREPROCESSING)
+
+
+def ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Known names in their order, then others by letters."""
+    order = list(known)
+    return sorted(names, key=lambda name: (place(name, order), name))
+
+
+def place(name: str, known: Iterable[str]) -> int:
+    """The number of a name among known ones; others come after them."""
+    names = list(known)
+    return names.index(name) if name in names else len(names)
 
 
 def attack(name: str) -> str:
@@ -107,7 +161,7 @@ def count(value: float) -> str:
 
 
 def describe(row: Row) -> str:
-    """One row in words, such as ``PGD, ε = 8/255, exact``."""
+    """One row in words, such as ``PGD, ε = 8/255, exact, soft``."""
     parts = [attack(row.name) if row.suite == "adversarial" else plain(row.name)]
     if row.severity is not None:
         parts.append(f"severity {row.severity:g}")
@@ -115,8 +169,6 @@ def describe(row: Row) -> str:
         parts.append(f"ε = {epsilon(row.epsilon)}")
     if row.attacker:
         parts.append(attacker(row.attacker))
-    elif row.smoothed is not None:
-        parts.append("smoothed" if row.smoothed else "raw")
-    if row.suite == "clean" and row.sparsity is not None:
-        parts.append(f"level {row.sparsity:g}")
+    if row.preprocess and row.attacker != "none":
+        parts.append(preprocess(row.preprocess, row.sparsity if row.suite == "clean" else None))
     return ", ".join(parts)

@@ -1,12 +1,15 @@
-"""`adversarial`: attacks by those who do not know of the smoothing, and by those who do.
+"""`adversarial`: attacks by those who do not know of the preprocessing, and by those who do.
 
-Attackers, by what they attack; all are judged behind the defence, but `none`:
+Every preprocessing but `none` is a defence. Attackers, by what they attack; all are judged behind
+the defence, but `none`:
 
 - `none`: the bare network, judged bare.
-- `unaware`: the same images, which the defence then smooths. What the paper reports.
-- `straight-through`: the defended network, as if smoothing had the gradient of the identity.
-- `exact`: the defended network by its own gradient; its regions are found anew at every step.
+- `unaware`: the same images, which the defence then preprocesses. What the paper reports.
+- `straight-through`: the defended network, as if the defence had the gradient of the identity.
+- `exact`: the defended network by its own gradient; regions are found anew at every step.
 - `black-box`: the defended network by its answers alone.
+
+The bare network is attacked once, for all defences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +19,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from eval import preprocessing
 from eval.results import Cell, Row, accuracy
-from eval.suites.base import Found, Judge, Signs, Task, image_keys, pair, pixels
+from eval.suites.base import (
+    Cells,
+    Found,
+    Judge,
+    Measure,
+    Signs,
+    Task,
+    columns,
+    image_keys,
+    pixels,
+)
 from train import attacks
 
 if TYPE_CHECKING:
@@ -55,15 +69,21 @@ def build(name: str, options: "Options", draws: int) -> Attack:
     return attacks.APGD(steps=options.apgd_steps, restarts=restarts, loss=loss, draws=draws)
 
 
-def networks(subject: "Subject") -> dict[str, Network]:
-    """What each kind of attacker differentiates or asks: (weights, key, images) -> logits."""
+def networks(subject: "Subject", preprocess: str) -> dict[str, Network]:
+    """What each kind of attacker differentiates or asks: (weights, key, images) -> logits.
+
+    Args:
+        subject: the network.
+        preprocess: the defence's name.
+    """
+    defend = preprocessing.build(preprocess, subject)
 
     def straight_through(weights: "Weights", key: jax.Array, images: jax.Array) -> jax.Array:
-        defended = jax.lax.stop_gradient(subject.defend(images))
+        defended = jax.lax.stop_gradient(defend(images))
         return subject.logits(weights, key, defended + images - jax.lax.stop_gradient(images))
 
     def exact(weights: "Weights", key: jax.Array, images: jax.Array) -> jax.Array:
-        return subject.logits(weights, key, subject.defend(images))
+        return subject.logits(weights, key, defend(images))
 
     return {
         "none": subject.logits,
@@ -79,17 +99,20 @@ def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task
     split = subject.limited(options.attack_limit)
     chosen = _chosen(subject, options)
     gradient = tuple(name for name in chosen if name != _BLACK_BOX)
-    asked = ("none", *(name for name in options.attackers if name != "unaware"))
-    plan = [(who, name) for who in asked if who != "black-box" for name in gradient]
+    facing = [who for who in options.attackers if who != "unaware"]
+    defences = [one for one in dict.fromkeys(options.preprocess) if one != preprocessing.BARE]
+    asked = [("none", preprocessing.BARE), *((who, one) for one in defences for who in facing)]
+    plan = [(*who, name) for who in asked if who[0] != "black-box" for name in gradient]
     if _BLACK_BOX in chosen:
-        plan += [(who, _BLACK_BOX) for who in ("none", "black-box") if who in asked]
+        plan += [(*who, _BLACK_BOX) for who in asked if who[0] in ("none", "black-box")]
     sanity = {options.sanity_epsilon} - {0, *options.epsilons}
-    for who, name in plan:
-        run = _compile(subject, options, who, name)
+    for who, defence, name in plan:
+        run = _compile(subject, options, who, defence, name)
         for epsilon in (*options.epsilons, *(sanity if name == _SANITY_ATTACK else ())):
-            cells = _cells(subject, options, who, name, epsilon / 255)
-            measure = _measure(subject, options, judge, cells, run, epsilon / 255)
-            yield Task(cells, split, measure, _flags(options), _extra(options))
+            cells = _cells(subject, options, who, defence, name, epsilon / 255)
+            if cells:
+                measure = _measure(subject, options, judge, run, name, epsilon / 255)
+                yield Task(cells, split, measure, _flags(options), _extra(options))
 
 
 def _chosen(subject: "Subject", options: "Options") -> tuple[str, ...]:
@@ -107,20 +130,19 @@ def _chosen(subject: "Subject", options: "Options") -> tuple[str, ...]:
 
 
 def _cells(
-    subject: "Subject", options: "Options", who: str, name: str, epsilon: float
-) -> tuple[Cell, ...]:
-    bare, defended = pair(subject, _SUITE, name, epsilon=epsilon)
-    if who != "none":
-        return (defended._replace(attacker=who),)
-    bare = bare._replace(attacker="none")
-    return (
-        (bare, defended._replace(attacker="unaware")) if "unaware" in options.attackers else (bare,)
-    )
+    subject: "Subject", options: "Options", who: str, defence: str, name: str, epsilon: float
+) -> Cells:
+    """What an attack fills: one cell, or for the bare network those of all who share its images."""
+    every = columns(subject, options, _SUITE, name, epsilon=epsilon)
+    cells = [cell._replace(attacker=who) for cell in every if cell.preprocess == defence]
+    if who == "none" and "unaware" in options.attackers:
+        cells += [cell._replace(attacker="unaware") for cell in every if cell.preprocess != defence]
+    return tuple(cells)
 
 
-def _compile(subject: "Subject", options: "Options", who: str, name: str) -> Any:
+def _compile(subject: "Subject", options: "Options", who: str, defence: str, name: str) -> Any:
     draws = subject.draws(options)
-    attack, network = build(name, options, draws), networks(subject)[who]
+    attack, network = build(name, options, draws), networks(subject, defence)[who]
 
     def run(
         weights: "Weights",
@@ -141,23 +163,23 @@ def _measure(
     subject: "Subject",
     options: "Options",
     judge: Judge,
-    cells: tuple[Cell, ...],
     run: Any,
+    name: str,
     epsilon: float,
-) -> Callable[["Batch"], dict[str, jax.Array]]:
+) -> Measure:
     scale = np.ones_like(subject.mean_and_std[1])
     if options.epsilon_unit == "normalised":
         scale = subject.mean_and_std[1]
     bound = jnp.asarray(epsilon * scale)  # [C]
 
-    def measure(batch: "Batch") -> dict[str, jax.Array]:
+    def measure(batch: "Batch", wanted: Cells) -> dict[str, jax.Array]:
         # The same start for every attacker, so that they differ in what they know alone.
-        keys = image_keys(options.seed, cells[0].name, batch["index"])
+        keys = image_keys(options.seed, name, batch["index"])
         outcome = run(subject.weights, keys, pixels(batch["image"]), batch["label"], bound)
-        signs = {cells[0].key: outcome.right}
-        for cell in cells[1:]:
-            signs[cell.key] = judge.defended(keys, outcome.images, batch["label"])
-        return signs | {name: getattr(outcome, name) for name in _NOTICED}
+        unaware = [cell for cell in wanted if cell.attacker == "unaware"]
+        signs = {cell.key: outcome.right for cell in wanted if cell not in unaware}
+        signs |= judge.each(unaware, keys, outcome.images, batch["label"])
+        return signs | {noticed: getattr(outcome, noticed) for noticed in _NOTICED}
 
     return measure
 
@@ -191,7 +213,7 @@ def _flags(options: "Options") -> Any:
             seen = {
                 other: values
                 for other, values in _of(before, cell.epsilon, against).items()
-                if other.name != _BLACK_BOX
+                if other.name != _BLACK_BOX and other.preprocess == cell.preprocess
             }
             if seen and right.sum() < np.logical_and.reduce(list(seen.values())).sum():
                 found.append("black box beats white box")
@@ -212,13 +234,13 @@ def _of(
 
 
 def summarise(options: "Options", found: Found) -> Iterable[Row]:
-    """The pointwise worst case of each attacker, and of all who face the defence (`any`)."""
+    """The pointwise worst case of each attacker, and of all who face a defence (`any`)."""
     extra = _extra(options)
     for epsilon in (value / 255 for value in options.epsilons):
         for who in ("none", *options.attackers, "any"):
             group = _DEFENDED if who == "any" else (who,)
             seen = _of(found.right, epsilon, group)
-            if seen:
-                cell = next(iter(seen))._replace(name="worst", attacker=who)
-                worst = np.logical_and.reduce(list(seen.values()))
-                yield accuracy(cell, worst, extra=extra)
+            for defence in dict.fromkeys(cell.preprocess for cell in seen):
+                own = {c: right for c, right in seen.items() if c.preprocess == defence}
+                cell = next(iter(own))._replace(name="worst", attacker=who)
+                yield accuracy(cell, np.logical_and.reduce(list(own.values())), extra=extra)

@@ -1,7 +1,6 @@
 """What suites share: tasks, what they found, and the jitted judgement of a batch."""
 
 import dataclasses
-import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,14 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from eval import preprocessing
 from eval.results import Cell, Row
 
 if TYPE_CHECKING:
+    from eval.options import Options
     from eval.subject import Batch, Split, Subject
 
 # Bool [n] under the key of each cell, and under the names of other things noticed of each image.
 Signs = Mapping[str, np.ndarray]
 Flags = Callable[[Cell, Signs, Mapping[str, np.ndarray]], tuple[str, ...]]
+Cells = tuple[Cell, ...]
+Measure = Callable[["Batch", Cells], dict[str, jax.Array]]
 
 
 def _no_flags(cell: Cell, signs: Signs, before: Mapping[str, np.ndarray]) -> tuple[str, ...]:
@@ -31,25 +34,20 @@ class Task:
     Attributes:
         cells: what is measured.
         split: on which images.
-        measure: of a batch: bool [B] under the key of every cell, and under other names.
+        measure: of a batch and those cells that are not known yet: bool [B] under their keys, and
+            under other names.
         flags: what a reader must be told of a row, given the task's signs and the right answers
             of the cells measured before.
         extra: more keys of the rows.
         transform: of streamed pictures, in place of resizing and cropping.
     """
 
-    cells: tuple[Cell, ...]
+    cells: Cells
     split: "Split"
-    measure: Callable[["Batch"], dict[str, jax.Array]]
+    measure: Measure
     flags: Flags = _no_flags
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     transform: Any = None
-
-    @property
-    def key(self) -> str:
-        """Its name in the file of batches."""
-        text = "\n".join(cell.key for cell in self.cells)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +69,7 @@ def no_summary(options: Any, found: Found) -> Iterable[Row]:
 
 
 class Judge:
-    """Tells which images of a batch are named rightly, bare and behind the defence.
+    """Tells which images of a batch are named rightly, as they are and preprocessed.
 
     The network is compiled once for all suites, apart from what changes the images.
 
@@ -91,24 +89,21 @@ class Judge:
             return named_rightly(logits, keys, images, label, draws)
 
         self._right = jax.jit(right, out_shardings=whole)
-        self._defend = jax.jit(subject.defend)
+        self._preprocess: dict[str | None, Any] = {
+            name: jax.jit(preprocessing.build(name, subject)) for name in preprocessing.NAMES
+        }
 
     def bare(self, keys: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
         """Bool [B] for images as they are."""
         return self._right(self._weights, keys, images, labels)
 
-    def defended(self, keys: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
-        """Bool [B] for smoothed (or blurred) images."""
-        return self._right(self._weights, keys, self._defend(images), labels)
-
-    def both(
-        self, cells: tuple[Cell, Cell], keys: jax.Array, images: jax.Array, labels: jax.Array
+    def each(
+        self, cells: Iterable[Cell], keys: jax.Array, images: jax.Array, labels: jax.Array
     ) -> dict[str, jax.Array]:
-        """Both, under the keys of the two cells."""
-        bare, defended = cells
+        """Bool [B] under the key of each cell, for the images as its `preprocess` makes them."""
         return {
-            bare.key: self.bare(keys, images, labels),
-            defended.key: self.defended(keys, images, labels),
+            cell.key: self.bare(keys, self._preprocess[cell.preprocess](images), labels)
+            for cell in cells
         }
 
 
@@ -134,10 +129,12 @@ def pixels(images: jax.Array) -> jax.Array:
     return images.astype(jnp.float32) / 255
 
 
-def pair(subject: "Subject", suite: str, name: str, **keys: Any) -> tuple[Cell, Cell]:
-    """The cells of a measurement on images as they are, and behind the defence."""
-    bare = Cell(suite, name, smoothed=False, **keys)
-    return bare, bare._replace(smoothed=True, sparsity=subject.sparsity)
+def columns(subject: "Subject", options: "Options", suite: str, name: str, **keys: Any) -> Cells:
+    """The cells of one measurement: one for each preprocessing that is asked for."""
+    return tuple(
+        Cell(suite, name, preprocess=one, sparsity=preprocessing.sparsity(one, subject), **keys)
+        for one in dict.fromkeys(options.preprocess)
+    )
 
 
 def image_keys(seed: int, salt: str, index: jax.Array) -> jax.Array:

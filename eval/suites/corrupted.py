@@ -1,6 +1,7 @@
 """`corruptions`: the common corruptions, made on the device or read from the published files."""
 
 import functools
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -10,7 +11,16 @@ import jax
 from eval import corruptions
 from eval.published import ALEXNET_ERRORS, Unchanged, mean_corruption_error, open_published
 from eval.results import Cell, Row, mean
-from eval.suites.base import Found, Judge, Task, image_keys, pair, pixels
+from eval.suites.base import (
+    Cells,
+    Found,
+    Judge,
+    Measure,
+    Task,
+    columns,
+    image_keys,
+    pixels,
+)
 from train.data.dataset import ArraySplit
 
 if TYPE_CHECKING:
@@ -32,14 +42,14 @@ def _made_here(subject: "Subject", options: "Options", judge: Judge) -> Iterable
     constants = corruptions.constants_for(subject.dataset.image_shape[0])
     for name in options.corruptions:
         for severity in options.severities:
-            cells = pair(subject, _SUITE, name, severity=severity)
+            cells = columns(subject, options, _SUITE, name, severity=severity)
             corrupt = jax.jit(
                 functools.partial(
                     corruptions.corrupt, name=name, severity=severity, constants=constants
                 )
             )
             extra = {"constants": constants, "source": "made here"}
-            measure = _measure(options, judge, cells, corrupt)
+            measure = _measure(options, judge, cells[0], corrupt)
             yield Task(cells, subject.dataset.test, measure, extra=extra)
 
 
@@ -55,14 +65,14 @@ def _published(subject: "Subject", options: "Options", judge: Judge) -> Iterable
     limit = options.limit or subject.config.limit_test  # as many as of the clean images
     for name in _chosen(options, found):
         for severity in options.severities:
-            cells = pair(subject, _SUITE, name, severity=severity)
+            cells = columns(subject, options, _SUITE, name, severity=severity)
             split = found[name].split(severity, limit)
             if isinstance(split, ArraySplit) and split.images.shape[1:] != dataset.image_shape:
                 raise ValueError(
                     f"{options.published}: expected pictures of {list(dataset.image_shape)}, as "
                     f"{dataset.name} has, got {list(split.images.shape[1:])}"
                 )
-            measure = _measure(options, judge, cells, lambda keys, images: images)
+            measure = _measure(options, judge, cells[0], lambda keys, images: images)
             yield Task(cells, split, measure, extra=extra, transform=Unchanged(size))
 
 
@@ -82,26 +92,30 @@ def _chosen(options: "Options", found: Iterable[str]) -> tuple[str, ...]:
 def _measure(
     options: "Options",
     judge: Judge,
-    cells: tuple[Cell, Cell],
+    cell: Cell,
     corrupt: Callable[[jax.Array, jax.Array], jax.Array],
-) -> Callable[["Batch"], dict[str, jax.Array]]:
-    def measure(batch: "Batch") -> dict[str, jax.Array]:
-        keys = image_keys(options.seed, cells[0].key, batch["index"])
-        return judge.both(cells, keys, corrupt(keys, pixels(batch["image"])), batch["label"])
+) -> Measure:
+    # One noise for all columns, whichever of them are asked for, and for folders that an earlier
+    # version began: this was its key of the images as they are.
+    salt = json.dumps([_SUITE, cell.name, cell.severity, None, None, False, None])
+
+    def measure(batch: "Batch", wanted: Cells) -> dict[str, jax.Array]:
+        keys = image_keys(options.seed, salt, batch["index"])
+        return judge.each(wanted, keys, corrupt(keys, pixels(batch["image"])), batch["label"])
 
     return measure
 
 
 def summarise(options: "Options", found: Found) -> Iterable[Row]:
     """Means over severities, over corruptions, and the mCE where it is defined."""
-    by_corruption: dict[tuple[bool, str], list[Row]] = defaultdict(list)
+    by_column: dict[str | None, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in found.rows:
-        by_corruption[bool(row.cell.smoothed), row.cell.name].append(row)
-    for smoothed in (False, True):
+        by_column[row.cell.preprocess][row.cell.name].append(row)
+    for by_corruption in by_column.values():
         means = [
             mean(rows[0].cell._replace(severity=None), rows, extra=rows[0].extra)
-            for (defended, _), rows in by_corruption.items()
-            if defended is smoothed and len(rows) == _SEVERITIES
+            for rows in by_corruption.values()
+            if len(rows) == _SEVERITIES
         ]
         if not means:
             continue

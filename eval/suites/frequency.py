@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from eval import frequency
-from eval.suites.base import Judge, Task, image_keys, no_summary, pair, pixels
+from eval.suites.base import Cells, Judge, Task, columns, image_keys, no_summary, pixels
 
 if TYPE_CHECKING:
     from eval.options import Options
@@ -20,15 +20,17 @@ _split = jax.jit(frequency.split, static_argnames="radius")
 
 def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task]:
     """One pass for both parts."""
-    high_cells = pair(subject, _SUITE, "high")
-    low_cells = pair(subject, _SUITE, "low")
+    cells = tuple(
+        cell for name in ("high", "low") for cell in columns(subject, options, _SUITE, name)
+    )
 
-    def measure(batch: "Batch") -> dict[str, jax.Array]:
+    def measure(batch: "Batch", wanted: Cells) -> dict[str, jax.Array]:
         keys = image_keys(options.seed, _SUITE, batch["index"])
         low, high = _split(pixels(batch["image"]), radius=options.radius)
-        return judge.both(high_cells, keys, high, batch["label"]) | judge.both(
-            low_cells, keys, low, batch["label"]
-        )
+        right: dict[str, jax.Array] = {}
+        for name, part in (("high", high), ("low", low)):
+            chosen = [cell for cell in wanted if cell.name == name]
+            right |= judge.each(chosen, keys, part, batch["label"])
+        return right
 
-    extra = {"radius": options.radius}
-    yield Task((*high_cells, *low_cells), subject.dataset.test, measure, extra=extra)
+    yield Task(cells, subject.dataset.test, measure, extra={"radius": options.radius})

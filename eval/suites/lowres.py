@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from eval.results import Cell
-from eval.suites.base import Judge, Task, image_keys, no_summary, pair, pixels
+from eval.suites.base import Cells, Judge, Task, columns, image_keys, no_summary, pixels
 
 if TYPE_CHECKING:
     from eval.options import Options
@@ -26,14 +25,14 @@ def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task
     """One pass for every scale."""
     small = subject.dataset.image_shape[0] <= _SMALL_IMAGE
     for name in options.scales or (_SMALL if small else _LARGE):
-        cells = pair(subject, _SUITE, name)
+        cells = columns(subject, options, _SUITE, name)
         shrink = jax.jit(functools.partial(low_resolution, scale=parse_scale(name)))
 
         def measure(
-            batch: "Batch", cells: tuple[Cell, Cell] = cells, shrink: jax.stages.Wrapped = shrink
+            batch: "Batch", wanted: Cells, shrink: jax.stages.Wrapped = shrink
         ) -> dict[str, jax.Array]:
             keys = image_keys(options.seed, _SUITE, batch["index"])
-            return judge.both(cells, keys, shrink(pixels(batch["image"])), batch["label"])
+            return judge.each(wanted, keys, shrink(pixels(batch["image"])), batch["label"])
 
         yield Task(cells, subject.dataset.test, measure)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 from pathlib import Path
 
 import jax
@@ -132,16 +133,33 @@ def test_components(tmp_path, data):
 def test_panels():
     images = jax.random.uniform(jax.random.key(0), (2, 16, 16, 3))
     graph, params, stats = nnx.split(tiny(), nnx.Param, nnx.BatchStat)
-    versions = {"smoothed": images * 0.5, "blurred": images**2}
+    versions = {
+        "original": images,
+        "smoothed": images * 0.5,
+        "soft": images**2,
+        "black": 0 * images,
+    }
     labels = jnp.array([0, 2])
-    pictures = explanation_panels(graph, params, stats, images, labels, **versions)
-    assert pictures.shape == (2, 3, 3, 16, 16, 3) and pictures.dtype == np.uint8
-    for row, version in enumerate((images, versions["blurred"], versions["smoothed"])):
+    pictures = explanation_panels(graph, params, stats, labels, versions)
+    assert pictures.shape == (2, 4, 3, 16, 16, 3) and pictures.dtype == np.uint8
+    for row, version in enumerate(versions.values()):
         np.testing.assert_array_equal(pictures[:, row, 0], np.rint(255 * np.asarray(version)))
-    assert pictures[:, :, 1:].std() > 0
+    assert pictures[:, :3, 1:].std() > 0
     explain = functools.partial(panels._explain, graph, resize=24)
     heat, by_pixel = jax.eval_shape(explain, params, stats, images, labels)
     assert heat.shape == by_pixel.shape == (2, 16, 16)
+
+
+def test_a_network_that_blurs_by_itself_is_shown_one_blur():
+    images = jax.random.uniform(jax.random.key(0), (1, 8, 8, 3))
+    blurs = types.SimpleNamespace(sparsity=None, defend=lambda images: images * 0.5)
+    found = panels.versions(blurs, ("none", "paper"), images)
+    assert list(found) == ["original", "blurred (paper)"]
+    np.testing.assert_allclose(found["blurred (paper)"], images * 0.5)
+    smooths = types.SimpleNamespace(sparsity=0.6, defend=lambda images: images * 0.5)
+    found = panels.versions(smooths, ("none", "paper"), images)
+    assert list(found) == ["original", "blurred", "smoothed (paper)"]
+    assert 0 < found["blurred"].var() < images.var()
 
 
 def test_colours():
@@ -159,9 +177,9 @@ def test_colours():
 def test_explain(tmp_path, data, monkeypatch):
     given = {}
 
-    def record(graph, params, stats, images, labels, *, smoothed, blurred, resize):
-        given.update(images=images, labels=labels, smoothed=smoothed, blurred=blurred)
-        return np.zeros((len(images), 3, 3, 16, 16, 3), np.uint8)
+    def record(graph, params, stats, labels, versions, *, resize):
+        given.update(versions, labels=labels)
+        return np.zeros((len(labels), len(versions), 3, 16, 16, 3), np.uint8)
 
     monkeypatch.setattr(panels, "explanation_panels", record)  # it has a test of its own
     models.save(tiny(), tmp_path / "weights.safetensors")
@@ -169,11 +187,12 @@ def test_explain(tmp_path, data, monkeypatch):
     options["weights"] = tmp_path / "weights.safetensors"
     assert is_whole(draw("explain", **options, first=2, count=9, out=tmp_path / "explain.png"))
     arrays = np.load(tmp_path / "data.npz")
-    np.testing.assert_allclose(given["images"], arrays["test_x"][2:] / 255, atol=1e-6)
+    np.testing.assert_allclose(given["original"], arrays["test_x"][2:] / 255, atol=1e-6)
     np.testing.assert_array_equal(given["labels"], arrays["test_y"][2:])
-    means = given["images"].mean((1, 2), keepdims=True)
-    np.testing.assert_allclose(given["smoothed"] - means, jnp.zeros((3, 16, 16, 3)), atol=1e-5)
-    assert 0 < given["blurred"].var() < given["images"].var()
+    means = given["original"].mean((1, 2), keepdims=True)
+    flat = given["smoothed (paper)"] - means
+    np.testing.assert_allclose(flat, jnp.zeros((3, 16, 16, 3)), atol=1e-5)
+    assert 0 < given["blurred"].var() < given["original"].var()
     with pytest.raises(ValueError, match="--first: expected a number below 5, got 7"):
         draw("explain", **options, first=7, out=tmp_path / "explain.png")
 

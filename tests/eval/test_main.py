@@ -24,13 +24,96 @@ def whole(command, tmp_path_factory):
     return folder
 
 
-def test_every_suite_gives_rows_raw_and_smoothed(whole):
+FOUR = ("none", "paper", "soft", "auto")
+SUITES = ("clean", "corruptions", "lowres", "frequency")
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def make_earlier(folder):
+    """Rewrites the files as an earlier version wrote them: `smoothed` for `preprocess`, and tasks."""
+    smoothed = {"none": False, "paper": True, None: None}
+
+    def row(line):
+        pairs = [
+            ("smoothed", smoothed[v]) if k == "preprocess" else (k, v) for k, v in line.items()
+        ]
+        return dict(pairs)
+
+    def key(name):
+        values = json.loads(name) if name.startswith("[") else None
+        return name if values is None else json.dumps([*values[:5], smoothed[values[5]], values[6]])
+
+    def batch(line):
+        signs = {key(name): text for name, text in line["signs"].items()}
+        return {"task": "0123456789abcdef", "batch": line["batch"], "signs": signs}
+
+    for name, convert in (("results.jsonl", row), ("batches.jsonl", batch)):
+        path = folder / name
+        lines = [json.dumps(convert(line)) + "\n" for line in lines_of(path)]
+        assert '"preprocess"' not in "".join(lines)
+        path.write_text("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def grown(whole, command, tmp_path_factory):
+    """An evaluation by an earlier version, continued with two more columns; and its first lines."""
+    folder = tmp_path_factory.mktemp("evaluations") / "grown"
+    shutil.copytree(whole, folder)
+    make_earlier(folder)
+    before = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+    few = {"attacks": ("pgd",), "attackers": ("unaware", "exact"), "epsilons": 8, "samples": 0}
+    code, _, err = command.run(out=folder, preprocess=FOUR, **few, sanity_epsilon=0)
+    assert code == 0, err
+    return folder, before
+
+
+def test_more_columns_later_keep_what_is_there(grown):
+    folder, before = grown
+    for name, content in before.items():
+        assert (folder / name).read_bytes().startswith(content)
+    rows = lines_of(folder / "results.jsonl")[before["results.jsonl"].count(b"\n") :]
+    assert {row["preprocess"] for row in rows} == {"soft", "auto"}
+    batches = lines_of(folder / "batches.jsonl")[before["batches.jsonl"].count(b"\n") :]
+    keys = [name for line in batches for name in line["signs"] if name.startswith("[")]
+    assert {json.loads(key)[5] for key in keys} == {"soft", "auto"}
+
+
+def test_every_suite_has_all_columns(grown):
+    folder, before = grown
+    rows = lines_of(folder / "results.jsonl")
+    new = rows[before["results.jsonl"].count(b"\n") :]
+    for suite in SUITES:
+        old = {(r["name"], r["severity"]) for r in rows if r["suite"] == suite}
+        for column in ("soft", "auto"):
+            own = [r for r in new if r["suite"] == suite and r["preprocess"] == column]
+            assert {(r["name"], r["severity"]) for r in own} == old
+            assert {r["sparsity"] for r in own} == {0.4 if column == "soft" else None}
+    attacked = [r for r in new if r["suite"] == "adversarial"]
+    expected = {("pgd", "unaware"), ("pgd", "exact")}
+    expected |= {("worst", "unaware"), ("worst", "exact"), ("worst", "any")}
+    for column in ("soft", "auto"):
+        own = [r for r in attacked if r["preprocess"] == column]
+        assert {(r["name"], r["attacker"]) for r in own} == expected
+        assert not any("nan gradients" in r["flags"] for r in own)
+
+
+def test_the_report_has_all_columns(grown):
+    folder, _ = grown
+    text = (folder / "report.md").read_text()
+    assert "| corruption | as they are | smoothed (paper) | soft | automatic |" in text
+
+
+def test_every_suite_gives_rows_as_they_are_and_smoothed(whole):
     rows = rows_of(whole)
     assert {row["suite"] for row in rows} == {
         *("clean", "corruptions", "adversarial", "lowres", "frequency"),
     }
-    for suite in ("clean", "corruptions", "lowres", "frequency"):
-        assert {row["smoothed"] for row in rows if row["suite"] == suite} == {True, False}
+    for suite in SUITES:
+        columns = {row["preprocess"] for row in rows if row["suite"] == suite}
+        assert columns == {"none", "paper"}
     for row in rows:
         assert row["metric"] == "accuracy" and 0 <= row["low"] <= row["value"] <= row["high"] <= 100
     levels = [row["sparsity"] for row in rows if row["suite"] == "clean"]
@@ -120,6 +203,7 @@ def test_one_page_over_two_evaluations(whole, tmp_path, capsys):
         ),
         (["--weights", "x.safetensors"], "--weights needs --model and --dataset"),
         (["--run", "nowhere", "--suite", "magic"], "unknown 'magic'; choose among clean,"),
+        (["--run", "nowhere", "--preprocess", "hard"], "unknown 'hard'; choose among none, paper,"),
         (["--run", "nowhere", "--model", "resnet8"], "--model comes from the run"),
         (["--run", "nowhere", "--severities", "6"], "--severities: expected 1 to 5"),
         (["--run", "nowhere", "--levels", "1.5"], "--levels: expected a level in"),

@@ -10,83 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report_files import result, results, sample_arrays, write_evaluation
 
 from eval import report
 from eval.report import charts, curves, markdown, summary, tables
 from eval.report.read import read_runs
 
 VOID = {"meta", "input", "img", "br", "link", "hr"}
-NOISES = ("gaussian_noise", "shot_noise")
-
-
-def result(run, suite, name, value, **fields):
-    empty = dict.fromkeys(("severity", "epsilon", "attacker", "smoothed", "sparsity", "seconds"))
-    interval = {"low": value - 1, "high": value + 1, "n": 500}
-    row = {"run": run, "suite": suite, "name": name, "metric": "accuracy", "value": value}
-    return empty | row | interval | {"flags": []} | fields
-
-
-def results(run, bonus=0.0):
-    rows = [result(run, "clean", "clean", 94.0, smoothed=False)]
-    for level in (0.3, 0.6, 1.0):
-        value = 60 + 34 * level
-        rows.append(result(run, "clean", "clean", value, smoothed=True, sparsity=level))
-    for smoothed, name in itertools.product((False, True), NOISES):
-        base = 80 + bonus * smoothed
-        for severity in (1, 2, 3):
-            fields = {"severity": severity, "smoothed": smoothed}
-            rows.append(result(run, "corruptions", name, base - 9 * severity, **fields))
-        rows.append(result(run, "corruptions", name, base - 18, smoothed=smoothed))
-    for smoothed in (False, True):
-        value = 62 + bonus * smoothed
-        rows.append(result(run, "corruptions", "mean", value, smoothed=smoothed))
-    for epsilon, attack in itertools.product((8 / 255, 16 / 255), ("pgd", "worst")):
-        for attacker, value in (("none", 3.0), ("unaware", 40.0), ("exact", 4.5), ("any", 4.0)):
-            if attacker == "any" and attack != "worst":
-                continue
-            fields = {"epsilon": epsilon, "attacker": attacker, "smoothed": attacker != "none"}
-            rows.append(result(run, "adversarial", attack, value + bonus, **fields))
-    rows[-3]["flags"] = ["zero gradients", "made-up flag"]
-    seconds = {"metric": "seconds", "low": None, "high": None, "n": 3}
-    rows.append(result(run, "runtime", "ours: LBI + graph", 0.31, **seconds))
-    return rows
-
-
-def write_evaluation(folder, run="base", *, rows=None, samples=True, **fields):
-    folder.mkdir(parents=True, exist_ok=True)
-    evaluation = {
-        "run": run,
-        "dataset": "cifar10",
-        "model": "resnet56",
-        "method": "vanilla",
-        "sparsity": 0.6,
-        "images": 500,
-        "image_shape": [6, 5, 3],
-        "class_names": ["cat", "dog"],
-        "weights": "weights.safetensors",
-        "command": "python -m eval.main --run runs/base",
-        "versions": {"isvs": "0.1.0"},
-        "attack_options": {"budget": "standard"},
-    }
-    (folder / "evaluation.json").write_text(json.dumps(evaluation | fields))
-    lines = results(run) if rows is None else rows
-    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if samples:
-        np.savez(folder / "samples.npz", **sample_arrays())
-    return folder
-
-
-def sample_arrays():
-    random = np.random.default_rng(0)
-    return {
-        "images": random.integers(0, 256, (2, 6, 5, 3), dtype=np.uint8),
-        "down": random.integers(1, 256, (2, 5, 5), dtype=np.uint8),
-        "right": random.integers(1, 256, (2, 6, 4), dtype=np.uint8),
-        "labels": np.array([0, 1], np.int32),
-        "panels": random.integers(0, 256, (2, 3, 2, 6, 5, 3), dtype=np.uint8),
-        "panel_rows": np.array(["original", "blurred", "smoothed"]),
-        "panel_columns": np.array(["image", "Grad-CAM"]),
-    }
 
 
 class Page(html.parser.HTMLParser):
@@ -150,7 +80,7 @@ def test_page_is_whole_and_stands_alone(folder, tmp_path):
 
 
 def test_sections_without_rows_are_left_out(tmp_path):
-    rows = [result("base", "clean", "clean", 94.0, smoothed=False)]
+    rows = [result("base", "clean", "clean", 94.0, preprocess="none")]
     folder = write_evaluation(tmp_path / "base", rows=rows, samples=False)
     html_path, markdown_path = report.write([folder], tmp_path)
     page = Page(html_path.read_text())
@@ -163,7 +93,7 @@ def test_sections_without_rows_are_left_out(tmp_path):
 def test_names_from_files_are_only_text(tmp_path):
     evil = "<script>alert(1)</script>"
     rows = results(evil)
-    rows.append(result(evil, "corruptions", "<img src=x>", 1.0, smoothed=False))
+    rows.append(result(evil, "corruptions", "<img src=x>", 1.0, preprocess="none"))
     rows.append(result(evil, "</section>", "x|y", 1.0, flags=["</script><b>"]))
     folder = write_evaluation(
         tmp_path / "base",
@@ -184,7 +114,7 @@ def test_names_from_files_are_only_text(tmp_path):
 
 
 def test_markdown_keeps_pipes_inside_their_cells(tmp_path):
-    rows = [result("base", "corruptions", "a|b*c", 50.0, smoothed=False)]
+    rows = [result("base", "corruptions", "a|b*c", 50.0, preprocess="none")]
     folder = write_evaluation(tmp_path / "base", rows=rows)
     _, path = report.write([folder], tmp_path)
     lines = [line for line in path.read_text().splitlines() if line.startswith("|")]
@@ -202,7 +132,7 @@ def test_paper_stands_beside_ours_and_the_best_is_bold(folder, tmp_path):
     runs = read_runs([folder, better])
     mean = tables.suite_tables(runs, "corruptions")[0]
     headings = [(column.group, column.heading) for column in mean.columns]
-    of_run = ["raw", "paper, raw", "smoothed", "paper, smoothed"]
+    of_run = ["as they are", "paper, as they are", "smoothed (paper)", "paper, smoothed"]
     assert headings == [("", "corruption")] + [
         (run, heading) for run in ("base", "better") for heading in of_run
     ]
@@ -221,7 +151,7 @@ def test_seconds_and_mce_are_best_when_least(tmp_path):
     for name, value in (("slow", 3.0), ("fast", 2.0)):
         rows = [
             result(name, "runtime", "SVD", value, metric="seconds", low=None, high=None),
-            result(name, "corruptions", "mean", 10 * value, metric="mce", smoothed=False),
+            result(name, "corruptions", "mean", 10 * value, metric="mce", preprocess="none"),
         ]
         folders.append(write_evaluation(tmp_path / name, name, rows=rows))
     runs = read_runs(folders)
@@ -306,7 +236,7 @@ def test_curves_follow_the_rows(folder):
     (run,) = read_runs([folder])
     fog = curves.suite_charts([run], "corruptions")
     assert [chart.title for chart in fog] == ["Gaussian noise", "Shot noise"]
-    assert [series.label for series in fog[0].series] == ["raw", "smoothed"]
+    assert [series.label for series in fog[0].series] == ["as is", "smoothed"]
     assert [(p.x, p.y) for p in fog[0].series[0].points] == [(1, 71), (2, 62), (3, 53)]
     (clean,) = curves.suite_charts([run], "clean")
     assert [p.x for p in clean.series[0].points] == [0.3, 0.6, 1.0]
@@ -315,7 +245,7 @@ def test_curves_follow_the_rows(folder):
 
 
 def test_check_at_a_huge_epsilon_does_not_squeeze_the_charts(tmp_path):
-    check = {"epsilon": 64 / 255, "attacker": "exact", "smoothed": True}
+    check = {"epsilon": 64 / 255, "attacker": "exact", "preprocess": "paper"}
     rows = [*results("base"), result("base", "adversarial", "pgd", 1.0, **check)]
     (run,) = read_runs([write_evaluation(tmp_path / "base", rows=rows)])
     assert all(chart.x.high == 16 for chart in curves.suite_charts([run], "adversarial"))
@@ -325,14 +255,13 @@ def test_check_at_a_huge_epsilon_does_not_squeeze_the_charts(tmp_path):
 
 def test_headlines_take_the_runs_level_and_the_strongest_attacker(folder):
     clean, corrupted, worst = summary.headlines(read_runs([folder])[0])
-    assert clean.smoothed.value == pytest.approx(60 + 34 * 0.6)
-    assert (corrupted.raw.value, corrupted.smoothed.value) == (62, 62)
-    assert (worst.raw.value, worst.smoothed.value) == (3, 4)
+    values = [[number.row.value for number in line.numbers] for line in (clean, corrupted, worst)]
+    assert values == [[94, pytest.approx(60 + 34 * 0.6)], [62, 62], [3, 4]]
     assert "8/255" in worst.title
 
 
 def test_unaware_attacker_alone_is_named_as_such(tmp_path):
-    fields = {"epsilon": 8 / 255, "attacker": "unaware", "smoothed": True}
+    fields = {"epsilon": 8 / 255, "attacker": "unaware", "preprocess": "paper"}
     rows = [result("base", "adversarial", "pgd", 40.0, **fields)]
     (run,) = read_runs([write_evaluation(tmp_path / "base", rows=rows)])
     assert "unaware attacker only" in summary.sentence(run)
@@ -359,6 +288,10 @@ DAMAGE = {
     "not a number": ('{"suite": "a", "name": "b", "metric": "c", "value": NaN}', "line 2: NaN"),
     "no value": ('{"suite": "a", "name": "b", "metric": "c"}', 'line 2: .*"value", got None'),
     "a list": ("[]", "line 2: expected an object"),
+    "not a bool": (
+        '{"suite": "a", "name": "b", "metric": "c", "value": 1, "smoothed": 1}',
+        'line 2: expected bool or null "smoothed", got 1',
+    ),
     "another run": (json.dumps(result("x", "a", "b", 1.0)), "line 2: .*'base', got 'x'"),
 }
 
@@ -389,7 +322,7 @@ def test_last_line_cut_off_is_left_out_and_said(folder, tmp_path):
 
 
 def test_a_setting_measured_twice_counts_as_measured_last(tmp_path):
-    rows = [result("base", "clean", "clean", value, smoothed=False) for value in (90.0, 91.0)]
+    rows = [result("base", "clean", "clean", value, preprocess="none") for value in (90.0, 91.0)]
     (run,) = read_runs([write_evaluation(tmp_path / "base", rows=rows)])
     assert [row.value for row in run.rows] == [91.0]
 
@@ -469,7 +402,7 @@ def test_report_never_imports_jax(folder, tmp_path):
 
 
 def test_half_interval_of_a_boundary_value_is_finite(tmp_path):
-    rows = [result("base", "clean", "clean", 0.0, smoothed=False, low=0.0, high=0.7)]
+    rows = [result("base", "clean", "clean", 0.0, preprocess="none", low=0.0, high=0.7)]
     (run,) = read_runs([write_evaluation(tmp_path / "base", rows=rows)])
     (table,) = tables.suite_tables([run], "clean")
     assert math.isclose(float(table.rows[0][1].half_interval), 0.35)

@@ -84,11 +84,11 @@ def images():
 def write_evaluation(folder, space):
     rows = []
     for place, name in enumerate(("a_rather_long_name_of_a_corruption", "fog", "snow", "frost")):
-        for smoothed in (False, True):
+        for preprocess in ("none", "paper", "soft", "auto"):
             # As texts, 9 would come after 80.
             value = (80.0, 9.0, 55.5, 100.0)[place]
             row = {"suite": "corruptions", "name": name, "metric": "accuracy", "value": value}
-            rows.append(row | {"smoothed": smoothed, "low": value, "high": value, "n": 100})
+            rows.append(row | {"preprocess": preprocess, "low": value, "high": value, "n": 100})
     rows += [
         rows[0] | {"severity": severity, "value": 80.0 - severity, "low": 70, "high": 80}
         for severity in range(1, 6)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 import isvs
 from eval import (
+    bench_cleaning,
     bench_components,
     bench_denoisers,
     bench_encode,
@@ -31,6 +32,7 @@ def run(quick: bool) -> list[Row]:
     images = photographs(sizes.images, _SIDE)
     parts: dict[str, Callable[[], list[Row]]] = {
         "encode, at, LBI step": lambda: bench_encode.rows(images, sizes),
+        "cleaning": lambda: bench_cleaning.rows(images, sizes.rounds),
         "growth": lambda: _growth_rows(sizes.growth, sizes.rounds),
         "memory": lambda: bench_memory.rows(sizes.memory_images, _SIDE),
         "the paper's running times": lambda: bench_running_time.rows(

@@ -58,7 +58,7 @@ def relevance(
     images: jax.Array,
     labels: jax.Array,
     *,
-    rule: Rules = Rules(),  # noqa: B008 (frozen)
+    rule: Rules = Rules(),
     channels: bool = False,
 ) -> jax.Array:
     """How much every pixel speaks for (above zero) or against a class.

@@ -61,7 +61,7 @@ def noisy(images: jax.Array, rows: np.ndarray, name: str, severity: int) -> jax.
     )
 
 
-def benchmark(images: np.ndarray, rows: np.ndarray) -> dict[str, jax.Array]:
+def benchmark(images: jax.Array | np.ndarray, rows: np.ndarray) -> dict[str, jax.Array]:
     """The columns of the table.
 
     Args:
@@ -79,7 +79,7 @@ def benchmark(images: np.ndarray, rows: np.ndarray) -> dict[str, jax.Array]:
     }
 
 
-def fitting(images: np.ndarray, rows: np.ndarray) -> dict[str, jax.Array]:
+def fitting(images: jax.Array | np.ndarray, rows: np.ndarray) -> dict[str, jax.Array]:
     """The columns by which strengths are chosen; arguments as of `benchmark`, in the training split."""
     clean = pixels(jnp.asarray(images))
     columns = {CLEAN: clean}

@@ -1,4 +1,4 @@
-"""The network that judges cleaned images, on one device."""
+"""The network that judges cleaned images, each batch split over all devices."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,6 @@ class Network:
                 limit=limit,
             )
         )
-        self._weights = jax.device_put(self.subject.weights, jax.devices()[0])
         key = jax.random.key(0)  # published weights have no use for chance
 
         @jax.jit
@@ -41,9 +40,15 @@ class Network:
 
         self._count = count
 
+    def place(self, images: jax.Array | np.ndarray) -> jax.Array:
+        """A batch, split over the devices; on each of them as a whole where it cannot be split evenly."""
+        layout = self.subject.layout
+        even = len(images) % layout.mesh.size == 0
+        return jax.device_put(images, layout.split if even else layout.whole)
+
     def right_answers(self, images: jax.Array | np.ndarray, labels: np.ndarray) -> int:
         """How many of a batch of images in [0, 1] are named rightly."""
-        return int(self._count(self._weights, jnp.asarray(images), jnp.asarray(labels)))
+        return int(self._count(self.subject.weights, self.place(images), self.place(labels)))
 
 
 def in_memory(split: ArraySplit | StreamSplit, dataset: str) -> ArraySplit:

@@ -106,7 +106,7 @@ class TableOptions(NetworkOptions):
     preprocess: tuple[Name, ...] = NAMES
     limit: int | None = None
     strengths: Path = STRENGTHS
-    chunk: int = 500
+    chunk: int = 128
     timed_images: int = 512
     timed_peer_images: int = 64
     print_only: bool = False

@@ -90,7 +90,7 @@ def _measure_chunk(
     """Corrupts once for all rows; a row comes out when its columns are done."""
     if not todo:
         return
-    noisy = columns.benchmark(chunk.split.images, chunk.rows)
+    noisy = columns.benchmark(network.place(chunk.split.images), chunk.rows)
     clean = np.asarray(noisy[columns.CLEAN])
     work = [(name, column) for name in todo for column in noisy]
     cleaned = one_ahead(

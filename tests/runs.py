@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 import pytest
 
 from train.config import Config
@@ -23,21 +22,6 @@ TINY = {
     "epochs": 2,
     "num_workers": 0,
 }
-
-
-@pytest.fixture(scope="session")
-def caches(tmp_path_factory):
-    """Folders that runs share: compiled programs and codes."""
-    root = tmp_path_factory.mktemp("caches")
-    return {"compiled": root / "compiled", "codes": root / "codes"}
-
-
-@pytest.fixture(autouse=True, scope="session")
-def compile_once(caches):
-    jax.config.update("jax_compilation_cache_dir", str(caches["compiled"]))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """A tiny trained run, and `python -m eval.main` on it."""
 
 import pytest
-from runs import Command, caches, compile_once, tiny  # noqa: F401 (fixtures)
+from runs import Command, tiny  # noqa: F401 (a fixture)
 
 from train import loop
 
@@ -29,5 +29,5 @@ def run(tiny, tmp_path_factory):  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def command(caches, run):  # noqa: F811
+def command(caches, run):
     return Command(caches, "eval.main", {"run": run, **QUICK})

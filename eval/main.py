@@ -1,27 +1,24 @@
 """`python -m eval.main`: evaluate a network, put reports together, draw figures."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import tyro
+from isvs import _command
 
+# What needs the extra is imported where it is used: it may be missing.
 _PROGRAM = "python -m eval.main"
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportOptions:
-    """Make one page over one or many evaluations.
-
-    Attributes:
-        folders: of evaluations, each with a results.jsonl.
-        out: where report.html and report.md go; by default the folder, or report/ for several.
-    """
-
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    out: Path | None = None
+_EXAMPLES = """
+python -m eval.main --run runs/a
+python -m eval.main --run runs/a --suite adversarial --budget standard
+python -m eval.main --weights FILE.safetensors --model resnet56 --dataset cifar10 --data-dir DIR --limit 1000 --out out
+python -m eval.main report runs/a/eval runs/b/eval --out page
+python -m eval.main figure path photo.png
+"""
+_REPORT_EXAMPLES = """
+python -m eval.main report runs/a/eval
+python -m eval.main report runs/a/eval runs/b/eval --out page
+"""
 
 
 def run_evaluation(arguments: Sequence[str]) -> None:
@@ -29,8 +26,10 @@ def run_evaluation(arguments: Sequence[str]) -> None:
     from eval import runner
     from eval.options import Options
     from eval.subject import open_subject
+    from train import command_line
 
-    options = tyro.cli(Options, args=list(arguments), prog=_PROGRAM).filled()
+    given = command_line.read(Options, arguments, program=_PROGRAM, examples=_EXAMPLES)
+    options = given.filled()
     folder = runner.choose_folder(options)
     subject = open_subject(options)
     runner.evaluate(subject, options, folder, list(arguments))
@@ -42,9 +41,14 @@ def run_evaluation(arguments: Sequence[str]) -> None:
 
 def run_report(arguments: Sequence[str]) -> None:
     """Writes a page over evaluations that were made before."""
-    options = tyro.cli(ReportOptions, args=list(arguments), prog=f"{_PROGRAM} report")
+    from eval.report.options import ReportOptions
+    from train import command_line
+
+    options = command_line.read(
+        ReportOptions, arguments, program=f"{_PROGRAM} report", examples=_REPORT_EXAMPLES
+    )
     if not options.folders:
-        raise ValueError("report: expected folders of evaluations, got none")
+        raise _command.UsageError("report: expected folders of evaluations, got none")
     alone = options.folders[0] if len(options.folders) == 1 else Path("report")
     _write_report(options.folders, options.out or alone)
 
@@ -52,16 +56,24 @@ def run_report(arguments: Sequence[str]) -> None:
 def run_figure(arguments: Sequence[str]) -> None:
     """Draws one figure."""
     from eval.figures import FIGURES
+    from train import command_line
 
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         lines = [f"  {name:12}{figure.help}" for name, figure in FIGURES.items()]
         print(f"usage: {_PROGRAM} figure NAME [--help]\n\n" + "\n".join(lines))
+        examples = [f"{_PROGRAM} figure {figure.example}" for figure in FIGURES.values()]
+        print(command_line.closing("\n".join(examples)))
         return
     if name not in FIGURES:
-        raise ValueError(f"figure: unknown {name!r}; choose one of {', '.join(FIGURES)}")
+        raise _command.UsageError(f"figure: unknown {name!r}; choose one of {', '.join(FIGURES)}")
     figure = FIGURES[name]
-    options = tyro.cli(figure.Options, args=rest, prog=f"{_PROGRAM} figure {name}")
+    options = command_line.read(
+        figure.Options,
+        rest,
+        program=f"{_PROGRAM} figure {name}",
+        examples=f"{_PROGRAM} figure {figure.example}",
+    )
     print(figure.run(options))
 
 
@@ -77,17 +89,21 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"report": run_report, "f
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program; errors that the user can mend are one message, not a traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    command = COMMANDS.get(given[0]) if given else None
-    try:
-        if command is None:
-            run_evaluation(given)
-        else:
-            command(given[1:])
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return _command.run(
+        _dispatch,
+        arguments,
+        program=_PROGRAM,
+        install="pip install -e '.[eval]'",
+        interrupted="interrupted; the same command continues",
+    )
+
+
+def _dispatch(arguments: Sequence[str]) -> None:
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is None:
+        run_evaluation(arguments)
+    else:
+        command(arguments[1:])
 
 
 if __name__ == "__main__":

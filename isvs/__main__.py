@@ -1,9 +1,11 @@
 """`python -m isvs`: smooths picture files, and draws how a picture changes with the level."""
 
 import argparse
+import functools
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 import isvs
+from isvs import _command
 
 if TYPE_CHECKING:  # Pillow may be missing: what needs it is imported where it is used.
     from isvs._pictures import Picture
@@ -44,6 +47,7 @@ examples:
   python -m isvs path photo.jpg -o strip.png
   python -m isvs path photo.jpg --max-side 400 -o animation.gif"""
 
+_PROGRAM = "python -m isvs"
 _AUTO = "auto"
 _STRIP_LEVELS = (0.2, 0.4, 0.6, 0.8, 1.0)
 _ANIMATION_LEVELS = tuple(step / 20 for step in range(1, 21))
@@ -52,39 +56,34 @@ _LARGE = 2_000_000  # pixels: what takes so long that one wants to know in advan
 _SECONDS_PER_PIXEL = 5e-6  # on two CPU cores
 
 
-class _UsageError(Exception):
-    """Arguments that do not fit together."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status; wrong arguments raise `SystemExit(2)` as argparse does."""
-    parser, commands = _parsers()
-    args = parser.parse_args(argv)
-    try:
-        import tqdm  # noqa: F401
+    given = sys.argv[1:] if argv is None else argv
+    run = functools.partial(_run, debug=_command.DEBUG in given)
+    return _command.run(run, given, program=_PROGRAM, install="pip install 'isvs[cli]'")
 
-        from isvs import _pictures  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("PIL", "tqdm"):
-            raise
-        print(
-            f"python -m isvs needs {error.name}, which is not installed: pip install 'isvs[cli]'",
-            file=sys.stderr,
-        )
-        return 1
+
+def _run(arguments: Sequence[str], debug: bool) -> int:
+    parser, commands = _parsers()
+    args = parser.parse_args(arguments)
+    args.debug = debug
+    # Both are in the extra: to be missed before anything is done.
+    import tqdm  # noqa: F401
+
+    from isvs import _pictures  # noqa: F401
+
     try:
-        return args.run(args)
-    except _UsageError as error:
+        status: int = args.run(args)
+    except _command.UsageError as error:
         commands[args.command].error(str(error))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return status
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     layout: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    examples = f"{_SMOOTH_EXAMPLES}\n{_PATH_EXAMPLES.partition(chr(10))[2]}"
     parser = argparse.ArgumentParser(
-        "python -m isvs", description=_DESCRIPTION, epilog=_NOTES, **layout
+        _PROGRAM, description=_DESCRIPTION, epilog=f"{_NOTES}\n\n{examples}", **layout
     )
     parser.add_argument("--version", action="version", version=f"isvs {isvs.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -137,6 +136,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     path.set_defaults(run=_path)
 
+    for command in (parser, smooth, path):
+        # Taken out of the words before they come here.
+        command.add_argument(_command.DEBUG, action="store_true", help=_command.DEBUG_HELP)
     for command in (smooth, path):
         command.add_argument(
             "--max-side",
@@ -192,7 +194,7 @@ def _smooth(args: argparse.Namespace) -> int:
                 write_picture(smoothed, target)
             except PictureError as error:
                 failures += 1
-                progress.say(f"error: {source}: {error}")
+                progress.fail(source, error, args.debug)
             progress.advance(str(source))
     if failures and len(targets) > 1:
         print(f"{failures} of {len(targets)} pictures failed", file=sys.stderr)
@@ -212,7 +214,7 @@ def _path(args: argparse.Namespace) -> int:
     ending = args.out.suffix.lower()
     if ending not in FORMATS:
         strips = ", ".join(known for known in FORMATS if known != ".gif")
-        raise _UsageError(
+        raise _command.UsageError(
             f"-o must end in .gif (an animation) or {strips} (a strip), got {args.out}"
         )
     _refuse_inputs([args.out], [args.photo], args.overwrite)
@@ -226,7 +228,7 @@ def _path(args: argparse.Namespace) -> int:
             steps = progress.through(at_levels(picture, levels), captions)
             (write_animation if animated else write_strip)(steps, captions, args.out)
         except PictureError as error:
-            progress.say(f"error: {args.photo}: {error}")
+            progress.fail(args.photo, error, args.debug)
             return 1
     return 0
 
@@ -242,25 +244,27 @@ def _plan(photos: Sequence[str], out: str) -> dict[Path, Path]:
         for source in found:
             names.setdefault(source, source.relative_to(photo if photo.is_dir() else photo.parent))
     if not names:
-        raise _UsageError(f"no pictures in {', '.join(photos)}")
+        raise _command.UsageError(f"no pictures in {', '.join(photos)}")
     several = len(photos) > 1 or Path(photos[0]).is_dir()
     slash = out.endswith(("/", os.sep))
     known = target.suffix.lower() in FORMATS
     if not several and not target.is_dir() and not slash:
         if not known:
-            raise _UsageError(
+            raise _command.UsageError(
                 f"-o must end in {', '.join(FORMATS)}, or in / for a directory, got {out}"
             )
         return dict.fromkeys(names, target)
     if not target.is_dir() and (target.exists() or (known and not slash)):
-        raise _UsageError(f"several pictures need a directory for -o, got {out}")
+        raise _command.UsageError(f"several pictures need a directory for -o, got {out}")
     sources: dict[Path, Path] = {}
     for source, name in names.items():
         place = target / name
         if name.suffix.lower() not in FORMATS:
             place = place.with_name(f"{name.name}.png")
         if place in sources:
-            raise _UsageError(f"{sources[place]} and {source} would both be written to {place}")
+            raise _command.UsageError(
+                f"{sources[place]} and {source} would both be written to {place}"
+            )
         sources[place] = source
     return {source: place for place, source in sources.items()}
 
@@ -286,7 +290,7 @@ def _refuse_inputs(targets: Iterable[Path], sources: Iterable[Path], overwrite: 
     inputs = {_identity(source) for source in sources if source.exists()}
     for target in targets:
         if not overwrite and target.exists() and _identity(target) in inputs:
-            raise _UsageError(f"{target} is an input; to replace it, add --overwrite")
+            raise _command.UsageError(f"{target} is an input; to replace it, add --overwrite")
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -317,6 +321,12 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
         else:
             self._bar.write(text, file=sys.stderr)
+
+    def fail(self, source: Path, error: Exception, debug: bool) -> None:
+        """Tells of a picture that failed, with the traceback if wanted."""
+        if debug:
+            self.say("".join(traceback.format_exception(error)).rstrip())
+        self.say(f"error: {source}: {error}")
 
     def announce(self, source: Path, picture: "Picture") -> None:
         """Warns of a picture that will take long."""

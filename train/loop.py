@@ -31,7 +31,7 @@ _PROFILED_STEPS = range(5, 15)  # after those that compile
 _WATCHED = ("loss", "gradient_norm")
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(FloatingPointError):
     """The loss or its gradient is no longer a number."""
 
 

@@ -1,42 +1,31 @@
 """`python -m eval.cleaning`: fit our constants and the peers' strengths, make the table, try other sizes."""
 
-import sys
 from collections.abc import Sequence
-from typing import Annotated
 
-import tyro
+from isvs import _command
 
-from eval.cleaning import carry_over, fit, fit_auto, study
-from eval.cleaning.options import AutoFitOptions, CarryOverOptions, FitOptions, TableOptions
-
-Options = FitOptions | AutoFitOptions | TableOptions | CarryOverOptions
-_COMMANDS = (
-    Annotated[FitOptions, tyro.conf.subcommand("fit-peers")]
-    | Annotated[AutoFitOptions, tyro.conf.subcommand("fit-auto")]
-    | Annotated[TableOptions, tyro.conf.subcommand("table")]
-    | Annotated[CarryOverOptions, tyro.conf.subcommand("carry-over")]
-)
+_PROGRAM = "python -m eval.cleaning"
+_EXAMPLES = """
+python -m eval.cleaning carry-over
+python -m eval.cleaning fit-auto --weights FILE.safetensors --model resnet20 --data-dir DIR
+python -m eval.cleaning fit-peers --weights FILE.safetensors --model resnet20 --data-dir DIR
+python -m eval.cleaning table --weights FILE.safetensors --model resnet56 --data-dir DIR --out runs/cleaning
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program; errors that the user can mend are one message, not a traceback."""
-    given = None if arguments is None else list(arguments)
-    options = tyro.cli(_COMMANDS, args=given, prog="python -m eval.cleaning")
-    try:
-        print(_run(options))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return _command.run(
+        _clean,
+        arguments,
+        program=_PROGRAM,
+        install="pip install -e '.[eval]'",
+        interrupted="interrupted; the command `table` continues what it began, others begin again",
+    )
 
 
-def _run(options: Options) -> object:
-    match options:
-        case AutoFitOptions():  # before the one that it extends
-            return fit_auto.run(options)
-        case FitOptions():
-            return fit.run(options)
-        case TableOptions():
-            return study.run(options)
-        case CarryOverOptions():
-            return carry_over.run(options)
+def _clean(arguments: Sequence[str]) -> None:
+    from eval.cleaning.commands import COMMANDS, run
+    from train import command_line
+
+    print(run(command_line.read(COMMANDS, arguments, program=_PROGRAM, examples=_EXAMPLES)))

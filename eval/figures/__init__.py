@@ -7,19 +7,34 @@ from eval.figures.panels import explanation_panels
 __all__ = ["FIGURES", "FigureCommand", "explanation_panels"]
 
 FIGURES: dict[str, FigureCommand] = {
-    "path": FigureCommand("an image at several levels", scale_path.Options, scale_path.run),
+    "path": FigureCommand(
+        "an image at several levels",
+        scale_path.Options,
+        scale_path.run,
+        "path photo.png --levels 0.2 0.6 1.0",
+    ),
     "fourier": FigureCommand(
-        "what smoothing does to the Fourier amplitudes of a data set", fourier.Options, fourier.run
+        "what smoothing does to the Fourier amplitudes of a data set",
+        fourier.Options,
+        fourier.run,
+        "fourier --dataset cifar10 --data-dir DIR",
     ),
     "spectra": FigureCommand(
-        "spectra of a network's first features over its training", spectra.Options, spectra.run
+        "spectra of a network's first features over its training",
+        spectra.Options,
+        spectra.run,
+        "spectra --run runs/a",
     ),
     "components": FigureCommand(
-        "low and high frequencies of some images", components.Options, components.run
+        "low and high frequencies of some images",
+        components.Options,
+        components.run,
+        "components --dataset shapes --count 4",
     ),
     "explain": FigureCommand(
         "Grad-CAM and relevance on original, blurred and preprocessed images",
         explain.Options,
         explain.run,
+        "explain --run runs/a --out explain.pdf",
     ),
 }

@@ -46,11 +46,13 @@ class FigureCommand:
         help: one line on what it shows.
         Options: frozen dataclass of its options.
         run: draws it with such options and returns the file.
+        example: the words of a command line, the name first.
     """
 
     help: str
     Options: type[Any]
     run: Callable[[Any], Path]
+    example: str
 
 
 def drawn(draw: Callable[..., Figure], path: Path, *args: Any, **options: Any) -> Path:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 
 DEBUG = "--debug"
@@ -57,8 +56,6 @@ def run(
             _forget_output()
             return READER_GONE
         if isinstance(error, KeyboardInterrupt):
-            # What was broken off complains when it is collected, which is no news.
-            warnings.filterwarnings("ignore", ".* was never awaited", RuntimeWarning)
             status, text = INTERRUPTED, interrupted
         elif isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
             missing = f"{program} needs {error.name}, which is not installed"

@@ -105,7 +105,7 @@ class Trainer:
         self._clock = time.monotonic()
 
     def run(self, test_images: int) -> dict[str, Any] | None:
-        """Trains to the end; None if asked to stop before it."""
+        """Trains to the end; None if asked to stop before it. Raises KeyboardInterrupt after Ctrl-C."""
         state = self._checkpoints.restore(self._parts.initial)
         if state is None:
             state = self._parts.initial
@@ -116,6 +116,8 @@ class Trainer:
                 self._progress = progress
                 state, stopped = self._train(state, first, stop)
             self._checkpoints.wait()
+            if stopped and stop.interrupted:
+                raise KeyboardInterrupt  # now that all is saved
             if stopped:
                 where = f"step {int(state.step)} of {self._parts.total_steps}"
                 progress.say(f"stopped at {where}; the same command continues")

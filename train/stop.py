@@ -1,25 +1,36 @@
-"""Asks to stop: SIGTERM, which clusters send before they take a machine away."""
+"""Asks to stop: SIGTERM, which clusters send before they take a machine away, and Ctrl-C."""
 
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 import jax
 
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
 
 class StopSignal:
-    """Notes SIGTERM, so that the loop can save and leave at the end of a step.
+    """Notes SIGTERM and Ctrl-C, so that the loop can save and leave at the end of a step.
 
-    Several processes must agree on the step; there JAX's own service, which notes the signal on
-    any host, decides.
+    A second Ctrl-C interrupts at once. Several processes must agree on the step; there JAX's own
+    service, which notes SIGTERM on any host, decides, and Ctrl-C interrupts at once.
+
+    Attributes:
+        interrupted: whether it was Ctrl-C.
     """
 
     def __init__(self) -> None:
+        self.interrupted = False
         self._asked = False
         self._alone = jax.process_count() == 1
+        self._before: dict[signal.Signals, _Handler] = {}
 
     def __enter__(self) -> "StopSignal":
         if self._alone:
-            self._before = signal.signal(signal.SIGTERM, self._note)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # A shell makes what it runs in the background deaf to Ctrl-C, which is for others.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -28,11 +39,14 @@ class StopSignal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._alone:
-            signal.signal(signal.SIGTERM, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
+        if number == signal.SIGINT:
+            self.interrupted = True
+            signal.signal(number, self._before[signal.SIGINT])
 
     def asked(self, step: int) -> bool:
         """Whether to stop after this step; all processes get the same answer."""

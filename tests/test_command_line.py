@@ -75,7 +75,7 @@ def test_options_in_examples_exist(call, command):
         ("isvs smooth a.png", "-o/--out"),
         ("isvs smooth a.png --sparsty 1 -o b.png", "--sparsty"),
         ("train.main --learning-rat 1", "--learning-rate"),
-        ("train.main --optimizer magic", "'sgd', 'adamw'"),
+        ("train.main --optimizer magic", "'adamw'"),
         ("train.main --epochs 0", "error: --epochs: expected 1 or more, got 0"),
         ("train.main --epochs many", "--epochs"),
         ("train.main --method fix --lbi-steps 3", "--lbi-steps needs --iterate lbi"),

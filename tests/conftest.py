@@ -12,10 +12,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def caches(tmp_path_factory):
-    """Folders that tests share: compiled programs, with the other test processes too, and codes."""
-    base = tmp_path_factory.getbasetemp()
-    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    return {"compiled": root / "compiled", "codes": tmp_path_factory.mktemp("codes")}
+    """Folders that the tests of a process share: compiled programs and codes."""
+    # Not with other test processes: JAX does not write its cache so that another may read meanwhile.
+    return {name: tmp_path_factory.mktemp(name) for name in ("compiled", "codes")}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -98,7 +98,7 @@ class TableOptions(NetworkOptions):
         strengths: what `fit-peers` wrote.
         chunk: images that every row is measured on before the next ones are begun.
         timed_images: in a batch, for the images per second of our rows.
-        timed_peer_images: one after the other, for those of the peers.
+        timed_peer_images: in a batch, for those of the peers.
         print_only: measure nothing; make the table of what is there.
     """
 
@@ -108,7 +108,7 @@ class TableOptions(NetworkOptions):
     strengths: Path = STRENGTHS
     chunk: int = 128
     timed_images: int = 512
-    timed_peer_images: int = 64
+    timed_peer_images: int = 256
     print_only: bool = False
 
     def __post_init__(self) -> None:

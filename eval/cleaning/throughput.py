@@ -11,6 +11,7 @@ import numpy as np
 
 from eval.bench_table import machine, write_json
 from eval.cleaning import columns
+from eval.cleaning.peers import Pool
 from eval.cleaning.preprocessings import NONE, Denoising, Preprocessing
 from eval.suites.base import pixels
 from eval.timing import one_call
@@ -26,13 +27,13 @@ Rates = Mapping[str, float | None]
 def measure(
     shown: Mapping[str, Preprocessing], test: ArraySplit, count: int, peer_count: int
 ) -> dict[str, Any]:
-    """Times every row on noisy test images.
+    """Times every row on noisy test images, each on all cores.
 
     Args:
         shown: the rows, by name.
         test: the images; repeated if they are too few.
         count: images in a batch of ours.
-        peer_count: images for the peers, one after the other in this process.
+        peer_count: images in a batch of the peers, which go image by image, a process for each core.
 
     Returns:
         The content of throughput.json. A row that does nothing has no rate.
@@ -40,20 +41,21 @@ def measure(
     rows = np.arange(count, dtype=np.int32) % len(test)
     noisy = columns.noisy(pixels(jnp.asarray(test.images[rows])), rows, *_NOISE)
     few = np.asarray(noisy)[np.arange(peer_count) % count]
-    tasks: dict[str, tuple[Callable[[], Any], int]] = {
-        name: (functools.partial(how, few), peer_count)
-        if isinstance(how, Denoising)
-        else (functools.partial(how, noisy), count)
-        for name, how in shown.items()
-        if how != NONE
-    }
-    seconds = _best_in_turn({name: task for name, (task, _) in tasks.items()})
+    with Pool() as pool:
+        tasks: dict[str, tuple[Callable[[], Any], int]] = {
+            name: (functools.partial(_all, how, pool, few), peer_count)
+            if isinstance(how, Denoising)
+            else (functools.partial(_all, how, pool, noisy), count)
+            for name, how in shown.items()
+            if how != NONE
+        }
+        seconds = _best_in_turn({name: task for name, (task, _) in tasks.items()})
     height, width = test.images.shape[1:3]
     return {
         "how": (
             f"{height}x{width} pixels with {columns.column(*_NOISE)}; the best of {_ROUNDS} rounds, all rows in turn "
-            f"in each. Our smoothing: a batch of {count}, on all cores. Peers: {peer_count} images one after the "
-            "other, in one process."
+            f"in each, and each on all cores. Our smoothing: batches of {count}. Peers: batches of {peer_count}, image "
+            "by image, a process for each core."
         ),
         "machine": machine(),
         "rows": {
@@ -64,6 +66,11 @@ def measure(
             for name, how in shown.items()
         },
     }
+
+
+def _all(how: Preprocessing, pool: Pool, images: Any) -> Any:
+    """A batch, begun and waited for."""
+    return how.start(pool, images)()
 
 
 def _best_in_turn(tasks: Mapping[str, Callable[[], Any]]) -> dict[str, float]:

@@ -56,6 +56,19 @@ class ScaleSpace:
         threshold = jnp.round(levels * LEVELS).astype(jnp.uint8)[..., None, None]
         return self.down <= threshold, self.right <= threshold
 
+    def regions(self, sparsity: Any, *, components: Method | None = None) -> jax.Array:
+        """The region that each pixel belongs to at a level: pixels that are tied, directly or through others.
+
+        Args:
+          sparsity: as in `support`.
+          components: how to find the tied pixels, see `isvs.connected_components`.
+
+        Returns:
+          int32 ``[..., H, W]``: the smallest flat index ``i * W + j`` in the pixel's region.
+        """
+        down, right = self.support(sparsity)
+        return connected_components(~down, ~right, method=components)
+
     def at(
         self,
         sparsity: Any,
@@ -80,9 +93,9 @@ class ScaleSpace:
         springs = _checks.stiffness(stiffness, self.down.shape[:-2])
         rule = checked(speckle)
         images = self.images if rule is None else remove_speckle(self.images, rule)
-        down, right = self.support(sparsity)
         if springs is None:
-            return component_means(images, connected_components(~down, ~right, method=components))
+            return component_means(images, self.regions(sparsity, components=components))
+        down, right = self.support(sparsity)
         return tie(images, ~down, ~right, springs, components=components)
 
 

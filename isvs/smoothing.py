@@ -79,7 +79,10 @@ def smooth(
         _checks.stiffness(stiffness, images.shape[:-3])
         # Before the support is sought: high contrast would have taken most of it.
         pixels = images if rule is None else remove_speckle(images, rule)
-        smoothed = encode(pixels, solver=solver or Flow()).at(sparsity, stiffness=stiffness)
+        if _is(sparsity, 1):  # nothing is tied, and there is nothing to solve
+            smoothed = pixels
+        else:
+            smoothed = encode(pixels, solver=solver or Flow()).at(sparsity, stiffness=stiffness)
     else:
         smoothed = clean(images, dataclasses.replace(policy, solver=solver or policy.solver))
     return smoothed if gradient == "projection" else _with_tangent_of(images, smoothed)
@@ -95,7 +98,7 @@ def _policy(sparsity: Any, stiffness: Any, speckle: Speckle | None) -> AutoLevel
         sparsity = AutoLevel()
     if not isinstance(sparsity, AutoLevel):
         return None
-    if not _is_infinite(stiffness) or speckle is not None:
+    if not _is(stiffness, math.inf) or speckle is not None:
         raise ValueError(
             "an automatic level chooses stiffness and speckle itself; "
             "give isvs.AutoLevel(stiffness=..., speckle=...) in place of the two arguments"
@@ -104,14 +107,15 @@ def _policy(sparsity: Any, stiffness: Any, speckle: Speckle | None) -> AutoLevel
 
 
 def _check_literal(policy: AutoLevel | None, stiffness: Any, speckle: Speckle | None) -> None:
-    if policy is not None or not _is_infinite(stiffness) or speckle is not None:
+    if policy is not None or not _is(stiffness, math.inf) or speckle is not None:
         raise ValueError(
             "an automatic level, a finite stiffness and speckle need solver=isvs.Flow(...), got isvs.LBI"
         )
 
 
-def _is_infinite(stiffness: Any) -> bool:
-    return isinstance(stiffness, float) and stiffness == math.inf
+def _is(value: Any, number: float) -> bool:
+    """Whether a value is known to be this number."""
+    return isinstance(value, int | float) and value == number
 
 
 def _smooth_literally(

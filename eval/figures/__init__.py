@@ -1,6 +1,6 @@
 """Figures of the study, each a function of arrays and a command: `python -m eval.main figure NAME`."""
 
-from eval.figures import components, explain, fourier, scale_path, spectra
+from eval.figures import cleaning, components, explain, fourier, regions, scale_path, spectra
 from eval.figures.base import FigureCommand
 from eval.figures.panels import explanation_panels
 
@@ -12,6 +12,18 @@ FIGURES: dict[str, FigureCommand] = {
         scale_path.Options,
         scale_path.run,
         "path photo.png --levels 0.2 0.6 1.0",
+    ),
+    "regions": FigureCommand(
+        "how an image becomes regions, and regions their means",
+        regions.Options,
+        regions.run,
+        "regions photo.png --level 0.1",
+    ),
+    "cleaning": FigureCommand(
+        "an image with noise, and what each preprocessing makes of it",
+        cleaning.Options,
+        cleaning.run,
+        "cleaning photo.png --sigma 0.1",
     ),
     "fourier": FigureCommand(
         "what smoothing does to the Fourier amplitudes of a data set",

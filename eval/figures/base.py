@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from isvs._pictures import Picture, PictureError, read_picture
 from train.data.dataset import ArraySplit, Dataset
 from train.data.pipeline import eval_stream
 
@@ -90,6 +91,25 @@ def check_format(path: Path) -> None:
     """Raises unless figures can be written to such a file; to be asked before the work."""
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"--out: expected a file ending in {', '.join(FORMATS)}, got {path}")
+
+
+def open_picture(path: Path, max_side: int) -> Picture:
+    """A picture file, scaled down until its longer side has at most so many pixels.
+
+    Raises:
+        ValueError: if it cannot be read; the text names the file.
+    """
+    if max_side < 1:
+        raise ValueError(f"--max-side: expected a positive number, got {max_side}")
+    try:
+        return read_picture(path, max_side)
+    except PictureError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def fractions(picture: Picture) -> np.ndarray:
+    """The pixels of a picture, float32 [H, W, C] in [0, 1]."""
+    return picture.pixels.astype(np.float32) / np.iinfo(picture.pixels.dtype).max
 
 
 def test_images(dataset: Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from eval.figures import base
-from isvs._pictures import PictureError, at_levels, read_picture
+from isvs._pictures import at_levels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +52,6 @@ def run(options: Options) -> Path:
     base.check_format(options.out)
     if not options.levels or not all(0 <= level <= 1 for level in options.levels):
         raise ValueError(f"--levels: expected numbers from 0 to 1, got {options.levels}")
-    if options.max_side < 1:
-        raise ValueError(f"--max-side: expected a positive number, got {options.max_side}")
-    try:
-        picture = read_picture(options.image, options.max_side)
-        images = [
-            smoothed.pixels.astype(np.float32) / np.iinfo(smoothed.pixels.dtype).max
-            for smoothed in at_levels(picture, options.levels)
-        ]
-    except PictureError as error:
-        raise ValueError(f"{options.image}: {error}") from error
+    picture = base.open_picture(options.image, options.max_side)
+    images = [base.fractions(smoothed) for smoothed in at_levels(picture, options.levels)]
     return base.drawn(draw_path, options.out, images, options.levels)

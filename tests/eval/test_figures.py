@@ -14,8 +14,9 @@ from flax import nnx
 from matplotlib.figure import Figure
 from PIL import Image
 
+import isvs
 from eval import frequency
-from eval.figures import FIGURES, base, explanation_panels, fourier, panels, spectra
+from eval.figures import FIGURES, base, explanation_panels, fourier, panels, regions, spectra
 from train import models
 from train.config import Config
 
@@ -93,16 +94,27 @@ def test_files_are_whole(tmp_path, ending):
 
 
 def test_other_endings_are_refused_before_the_work(tmp_path):
-    for name in ("path", "fourier", "components", "explain", "spectra"):
-        required = {"path": {"image": Path("absent.png")}, "spectra": {"run": Path("absent")}}
+    pictures = ("path", "regions", "cleaning")
+    required = {name: {"image": Path("absent.png")} for name in pictures}
+    required["spectra"] = {"run": Path("absent")}
+    for name in FIGURES:
         with pytest.raises(ValueError, match=r"--out: expected a file ending in \.png, \.pdf"):
             draw(name, out=tmp_path / "figure.bmp", **required.get(name, {}))
 
 
-def test_path(tmp_path):
+@pytest.fixture
+def picture(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "picture.png")
-    out = draw("path", image=tmp_path / "picture.png", levels=(0.5, 1.0), out=tmp_path / "f.png")
+    return tmp_path / "picture.png"
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for axes in figure.axes]
+
+
+def test_path(tmp_path, picture):
+    out = draw("path", image=picture, levels=(0.5, 1.0), out=tmp_path / "f.png")
     assert is_whole(out)
     with Image.open(out) as picture:
         width, height = picture.size
@@ -110,7 +122,32 @@ def test_path(tmp_path):
     with pytest.raises(ValueError, match=r"absent\.png: no such file"):
         draw("path", image=tmp_path / "absent.png", out=tmp_path / "f.png")
     with pytest.raises(ValueError, match=r"--levels: expected numbers from 0 to 1, got \(2\.0,\)"):
-        draw("path", image=tmp_path / "picture.png", levels=(2.0,), out=tmp_path / "f.png")
+        draw("path", image=picture, levels=(2.0,), out=tmp_path / "f.png")
+
+
+def test_regions(tmp_path, picture):
+    image = np.zeros((4, 6, 1), np.float32)
+    image[:, 2:] = 0.3
+    image[1:3, 4:] = 1.0
+    space = isvs.encode(image)
+    entered = regions.entry_map(space)
+    # The steepest edges enter first, and flat parts last.
+    assert entered[1, 4] == entered[2, 3] < entered[3, 1] == entered[0, 2] < entered[0, 0] == 1
+    assert titles(regions.draw_regions(space, 0.9))[2] == "3 regions at level 0.9"
+    assert is_whole(draw("regions", image=picture, out=tmp_path / "f.png"))
+    with pytest.raises(ValueError, match="--level: expected a number from 0 to 1, got 60"):
+        draw("regions", image=picture, level=60.0, out=tmp_path / "f.png")
+
+
+def test_cleaning(tmp_path, picture, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(base, "drawn", lambda draw, path, *args: drawn.update(figure=draw(*args)))
+    draw("cleaning", image=picture, sigma=0.0, impulses=0.0, out=tmp_path / "f.png")
+    panels_of_a_row = titles(drawn["figure"])[:5]
+    assert panels_of_a_row[0] == "image" and panels_of_a_row[1].startswith("Gaussian 0, 1")
+    assert len(drawn["figure"].axes) == 10
+    with pytest.raises(ValueError, match=r"--impulses from 0 to 1, got 0\.08 and 6"):
+        draw("cleaning", image=picture, impulses=6.0, out=tmp_path / "f.png")
 
 
 def test_fourier(tmp_path, data, monkeypatch):

@@ -82,6 +82,15 @@ def test_at_is_the_projection_on_the_support(space, colour_photographs):
     np.testing.assert_allclose(space.at(0.4)[0].reshape(-1, 3), means, atol=1e-6)
 
 
+@pytest.mark.parametrize("components", [None, "scan"])
+def test_regions_are_what_ties_connect(space, components):
+    levels = np.linspace(0, 1, 8).astype(np.float32)
+    regions = space.regions(levels, components=components)
+    down, right = (np.asarray(mask) for mask in space.support(levels))
+    for i in range(8):
+        np.testing.assert_array_equal(regions[i], oracles.scipy_labels(~down[i], ~right[i]))
+
+
 @pytest.mark.parametrize("components", ["hook", "scan"])
 def test_at_is_idempotent(space, components):
     once = space.at(0.5, components=components)

@@ -16,6 +16,19 @@ def test_keeps_shape_and_dtype(colour_photographs, dtype):
     np.testing.assert_array_equal(isvs.smooth(images, 1.0), images)
 
 
+def test_level_one_does_not_solve(colour_photographs):
+    def loops(level):
+        return str(jax.make_jaxpr(lambda images: isvs.smooth(images, level))(images)).count("scan[")
+
+    images = jnp.asarray(colour_photographs[:1])
+    assert loops(1.0) == loops(1) == 0 < loops(0.99)
+    # A level that comes as an array may be 1 too, and is then found by solving.
+    np.testing.assert_array_equal(isvs.smooth(images, jnp.float32(1)), images)
+    rule = isvs.Speckle()
+    removed = isvs.smooth(images, 1.0, speckle=rule)
+    np.testing.assert_array_equal(removed, isvs.remove_speckle(images, rule))
+
+
 @pytest.mark.parametrize(
     "turn",
     [

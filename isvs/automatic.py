@@ -12,7 +12,7 @@ from isvs import _checks
 from isvs._sharding import batchwise
 from isvs.flow import Flow, batch_entry_times
 from isvs.noise import noise_level
-from isvs.speckle import Speckle, checked, remove_speckle
+from isvs.speckle import Speckle, checked, remove_speckle, remove_spots
 from isvs.stiffness import relax
 
 
@@ -31,6 +31,8 @@ class AutoLevel:
         value, so that nothing jumps.
       quiet_grey: the same for images of one channel, whose texture cannot be told from noise.
       speckle: the rule that is applied first, or None.
+      outlier: how far speckle stands out, at least, as a multiple of the noise level. In strong noise the rule's own
+        contrast is met everywhere, by pixels that are not speckle.
       solver: finds the entry times. Whether an edge enters by some time can be told in coarser steps than when it does:
         measured on noisy photographs, those of `isvs.Flow()` gain nothing, and take four times as long.
 
@@ -42,14 +44,15 @@ class AutoLevel:
     """
 
     contrast: float = 1.2
-    stiffness: float = 1.3
+    stiffness: float = 1.0
     quiet: float = 0.012
     quiet_grey: float = 0.044
     speckle: Speckle | None = Speckle()  # noqa: RUF009 (frozen)
+    outlier: float = 4.0
     solver: Flow = Flow(ratio=1.25, horizon=100.0)  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        for name in ("contrast", "stiffness", "quiet", "quiet_grey"):
+        for name in ("contrast", "stiffness", "quiet", "quiet_grey", "outlier"):
             _checks.positive(name, getattr(self, name))
         if self.stiffness > _checks.STIFFEST:
             raise ValueError(
@@ -67,12 +70,23 @@ class AutoLevel:
 
 def clean(images: jax.Array, policy: AutoLevel) -> jax.Array:
     """Checked images, cleaned as the policy says."""
-    if policy.speckle is not None:
-        images = remove_speckle(images, policy.speckle)
-    sigma = noise_level(images)
+    images, sigma = _despeckle(images, policy)
     choose = functools.partial(_ties, contrast=policy.contrast, solver=policy.solver)
     down, right = batchwise(choose, images, sigma, trailing=3, results=[2, 2])
     return relax(images, down, right, policy.choose(sigma, images.shape[-1]))
+
+
+def _despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Array]:
+    """The images without speckle, and their noise level ``[...]``."""
+    rule = policy.speckle
+    if rule is not None:
+        # Speckle hides how strong the noise is, and strong noise passes for speckle. What is left after the rule by
+        # itself tells how strong the noise is at least, and that tells what is speckle.
+        at_least = noise_level(remove_speckle(jax.lax.stop_gradient(images), rule))
+        images = remove_spots(
+            images, jnp.maximum(rule.contrast, policy.outlier * at_least), rule.area
+        )
+    return images, noise_level(images)
 
 
 def _ties(images: jax.Array, sigma: jax.Array, *, contrast: float, solver: Flow) -> Any:

@@ -21,7 +21,7 @@ LEVELS = 255
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ScaleSpace:
     """Images with the level at which each of their edges enters the support.
 
@@ -44,6 +44,15 @@ class ScaleSpace:
     images: jax.Array
     down: jax.Array
     right: jax.Array
+
+    def __repr__(self) -> str:
+        """Types and shapes: the numbers of a data set would fill a screen. Leaves need not be arrays."""
+        leaves = (self.images, self.down, self.right)
+        images, down, right = (
+            f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else repr(leaf)
+            for leaf in leaves
+        )
+        return f"ScaleSpace(images={images}, down={down}, right={right})"
 
     def support(self, sparsity: Any) -> tuple[jax.Array, jax.Array]:
         """The edges whose two pixels are not tied at a level: bool ``[..., H-1, W]`` and ``[..., H, W-1]``.

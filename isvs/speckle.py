@@ -57,11 +57,7 @@ def remove_speckle(images: Any, speckle: Speckle = Speckle()) -> jax.Array:
     """
     images = _checks.images(images)
     checked(speckle)
-
-    def remove(images: jax.Array) -> jax.Array:
-        return _remove(images, speckle)
-
-    return batchwise(remove, images, trailing=3, results=[3])
+    return remove_spots(images, jnp.float32(speckle.contrast), speckle.area)
 
 
 def checked(speckle: Speckle | None) -> Speckle | None:
@@ -71,21 +67,29 @@ def checked(speckle: Speckle | None) -> Speckle | None:
     return speckle
 
 
-@functools.partial(jax.jit, static_argnames="speckle")
-def _remove(images: jax.Array, speckle: Speckle) -> jax.Array:
+def remove_spots(images: jax.Array, contrast: jax.Array, area: int) -> jax.Array:
+    """What `remove_speckle` does to checked images, with a contrast ``[]`` for all or ``[...]`` for each of them."""
+    remove = functools.partial(_remove, area=area)
+    return batchwise(remove, images, contrast, trailing=3, results=[3])
+
+
+@functools.partial(jax.jit, static_argnames="area")
+def _remove(images: jax.Array, contrast: jax.Array, area: int) -> jax.Array:
     *batch, height, width, channels = images.shape
+    each = jnp.broadcast_to(contrast, batch).reshape(-1, 1)
+    least = jnp.repeat(each, channels, axis=1).reshape(-1, 1, 1)  # [B C, 1, 1]
     pixels = images.reshape(math.prod(batch), height, width, channels)
     planes = jnp.moveaxis(pixels, -1, 1).reshape(-1, height, width)  # [B C, H, W]
     fixed = jax.lax.stop_gradient(planes)
-    down = jnp.abs(fixed[:, 1:] - fixed[:, :-1]) < speckle.contrast
-    right = jnp.abs(fixed[:, :, 1:] - fixed[:, :, :-1]) < speckle.contrast
+    down = jnp.abs(fixed[:, 1:] - fixed[:, :-1]) < least
+    right = jnp.abs(fixed[:, :, 1:] - fixed[:, :, :-1]) < least
     labels = connected_components(down, right).reshape(-1, height * width)
 
     def over_regions(values: jax.Array) -> jax.Array:
         """Sums over each region, at every pixel of it."""
         return _region_sums(values.reshape(labels.shape), labels).reshape(planes.shape)
 
-    small = over_regions(jnp.ones_like(labels)) <= speckle.area
+    small = over_regions(jnp.ones_like(labels)) <= area
     precise = planes.astype(jnp.promote_types(planes.dtype, jnp.float32))
     total = over_regions(_neighbour_sums(jnp.where(small, 0, precise)))
     count = over_regions(_neighbour_sums((~small).astype(precise.dtype)))

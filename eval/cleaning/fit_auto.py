@@ -21,47 +21,70 @@ from eval.cleaning.preprocessings import NONE, Smoothing
 from train.data.sources import open_source
 from train.progress import Progress
 
-# All pairs of these are tried.
-CONTRASTS = (0.9, 1.0, 1.1, 1.2, 1.35)
-STIFFNESSES = (0.8, 1.0, 1.3, 1.7, 2.2)
+# All pairs of the first two are tried, from gentle to strong; then, with the pair that is chosen, all outliers, from
+# those that remove the most speckle to those that remove the least. The first that does as well as the best is chosen.
+CONTRASTS = (0.8, 0.9, 1.0, 1.1, 1.2)
+STIFFNESSES = (0.5, 0.7, 1.0, 1.3, 1.7)
+OUTLIERS = (3.0, 4.0, 5.0, 6.0, 8.0)
+# As well: within so many points. A smaller gain on one network and size is not worth smoothing all others more, nor is
+# one under a single kind of noise worth leaving spots where two kinds meet.
+MARGIN = 0.5
 # An image is left alone unless it looks noisier than this share of clean ones.
 QUIET_SHARE = 0.99
 _LUMINANCE = (0.299, 0.587, 0.114)
-# Speckle is removed by its own rule: these columns would tell nothing apart.
-_LEFT_OUT = "impulse_noise"
+# Speckle is removed by its own rule: for contrast and stiffness these columns would tell nothing apart.
+_SPECKLE = "impulse_noise"
 
 
 def run(options: AutoFitOptions) -> Path:
-    """Tries every pair of contrast and stiffness, and writes the scores whole or not at all."""
+    """Tries every pair of contrast and stiffness, then every outlier, and writes the scores whole or not at all."""
     network = Network(options, limit=1)  # no test image is looked at
     train = in_memory(
         open_source(options.dataset, data_dir=options.data_dir).train, options.dataset
     )
     count = min(options.limit, len(train))
-    batches = [_fitted(batch) for batch in last_batches(train, count, options.batch_size)]
+    batches = list(last_batches(train, count, options.batch_size))
+    smooth_noise = [_without_speckle(batch) for batch in batches]
     quiet, quiet_grey = quiet_levels([batch.columns[CLEAN] for batch in batches])
-    tried = [
+    pairs = [
         isvs.AutoLevel(contrast, stiffness, quiet, quiet_grey)
-        for contrast in CONTRASTS
         for stiffness in STIFFNESSES
+        for contrast in CONTRASTS
     ]
-    total = (1 + len(tried)) * len(batches[0].columns) * count
+    few, all_columns = len(smooth_noise[0].columns), len(batches[0].columns)
+    total = (few * (1 + len(pairs)) + all_columns * (1 + len(OUTLIERS))) * count
     with Pool() as pool, Progress("fit-auto", total, unit="images") as progress:
-        judge = functools.partial(score, network, batches, pool, progress)
-        none, *scores = map(judge, [NONE, *map(Smoothing, tried)])
-    best = max(range(len(tried)), key=lambda index: scores[index]["score"])
+
+        def judge(batches: list[Batch], policies: Sequence[Any]) -> list[dict[str, Any]]:
+            judged = functools.partial(score, network, batches, pool, progress)
+            return [judged(policy) for policy in policies]
+
+        none, *scores = judge(smooth_noise, [NONE, *map(Smoothing, pairs)])
+        pair = pairs[first_alike(scores)]
+        policies = [dataclasses.replace(pair, outlier=outlier) for outlier in OUTLIERS]
+        none_of_all, *of_all = judge(batches, [NONE, *map(Smoothing, policies)])
     content = {
-        "how": {**how(options, network, train, count), "columns": list(batches[0].columns)},
-        "none": none,
-        "chosen": _constants(tried[best]),
-        "tried": [_constants(one) | found for one, found in zip(tried, scores, strict=True)],
+        "how": {**how(options, network, train, count), "margin": MARGIN},
+        "chosen": _constants(policies[first_alike(of_all)]),
+        "pairs": {"none": none, "tried": _tried(pairs, scores)},
+        "outliers": {"none": none_of_all, "tried": _tried(policies, of_all)},
     }
     write_json(options.out, content)
     return options.out
 
 
-def _fitted(batch: Batch) -> Batch:
-    kept = {name: v for name, v in batch.columns.items() if not name.startswith(_LEFT_OUT)}
+def first_alike(scores: Sequence[dict[str, Any]]) -> int:
+    """The first whose score is within the margin of the best."""
+    least = max(found["score"] for found in scores) - MARGIN
+    return next(index for index, found in enumerate(scores) if found["score"] >= least)
+
+
+def _tried(policies: Sequence[isvs.AutoLevel], scores: Sequence[Any]) -> list[dict[str, Any]]:
+    return [_constants(one) | found for one, found in zip(policies, scores, strict=True)]
+
+
+def _without_speckle(batch: Batch) -> Batch:
+    kept = {name: v for name, v in batch.columns.items() if not name.startswith(_SPECKLE)}
     return batch._replace(columns=kept)
 
 
@@ -79,4 +102,5 @@ def _quiet(batches: Sequence[jax.Array]) -> float:
 
 def _constants(policy: isvs.AutoLevel) -> dict[str, Any]:
     fields = dataclasses.asdict(policy)
-    return {name: fields[name] for name in ("contrast", "stiffness", "quiet", "quiet_grey")}
+    names = ("contrast", "stiffness", "quiet", "quiet_grey", "outlier")
+    return {name: fields[name] for name in names}

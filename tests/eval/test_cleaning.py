@@ -11,10 +11,10 @@ import skimage.metrics
 
 import isvs
 from eval import preprocessing
-from eval.cleaning import chunks, columns, fit, peers, preprocessings, table
+from eval.cleaning import chunks, columns, fit, fit_auto, peers, preprocessings, table
 from eval.cleaning.main import main
 from eval.cleaning.network import Network
-from eval.cleaning.options import NAMES, STRENGTHS, NetworkOptions
+from eval.cleaning.options import AUTO, NAMES, STRENGTHS, NetworkOptions
 from eval.corruptions import SEVERITIES
 from eval.corruptions.constants import TABLES
 from eval.options import Options
@@ -254,6 +254,23 @@ def test_the_strengths_are_the_best_of_those_tried():
         for one in peer["tried"]:
             assert one["score"] == pytest.approx(np.mean(list(one["accuracy"].values())), abs=1e-3)
     assert tuple(preprocessings.preprocessings(STRENGTHS)) == NAMES
+
+
+def test_the_automatic_level_has_the_constants_that_were_fitted():
+    found = json.loads(AUTO.read_text())
+    policy = isvs.AutoLevel()
+    assert {name: getattr(policy, name) for name in found["chosen"]} == found["chosen"]
+    pairs, outliers = (found[kind]["tried"] for kind in ("pairs", "outliers"))
+    strength = [(one["stiffness"], one["contrast"]) for one in pairs]
+    assert strength == sorted(strength) and len(set(strength)) == len(strength) > 1
+    pair, last = pairs[fit_auto.first_alike(pairs)], outliers[fit_auto.first_alike(outliers)]
+    assert {name: last[name] for name in found["chosen"]} == found["chosen"]
+    assert {pair[name] == last[name] for name in ("contrast", "stiffness")} == {True}
+
+
+@pytest.mark.parametrize(("scores", "chosen"), [((70, 79.4, 79.6, 80), 2), ((80, 79.6), 0)])
+def test_of_settings_alike_the_first_is_chosen(scores, chosen):
+    assert fit_auto.first_alike([{"score": score} for score in scores]) == chosen
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"peers": {"tv": {"chosen": {}}}}'])

@@ -102,6 +102,18 @@ def test_impulses_go():
     assert (gain > 5).all(), gain
 
 
+def test_strong_noise_is_not_taken_for_speckle():
+    """Spots go only where they stand out from the noise, and the noise is seen in full."""
+    image = np.full((48, 48, 3), 0.5, np.float32) + gaussian_noise(0.12, (48, 48, 3))
+    image[20, 30] = [-0.9, 2.0, -0.9]
+    ties_nothing = isvs.AutoLevel(stiffness=1e-6)
+    changed = np.abs(np.asarray(SMOOTH(image, ties_nothing)) - image).max(-1) > 1e-3
+    by_the_rule = np.abs(np.asarray(isvs.remove_speckle(image)) - image).max(-1) > 1e-3
+    assert changed[20, 30] and changed.mean() < 0.01 < 0.15 < by_the_rule.mean()
+    loosely = isvs.AutoLevel(stiffness=1e-6, outlier=1e-6)
+    np.testing.assert_allclose(SMOOTH(image, loosely), isvs.remove_speckle(image), atol=1e-4)
+
+
 def test_stiffness_rises_from_quiet_to_its_value():
     policy = isvs.AutoLevel(stiffness=4.0, quiet=0.01, quiet_grey=0.03)
     sigma = jnp.array([0.0, 0.01, 0.015, 0.02, 0.5])
@@ -178,7 +190,7 @@ def test_bad_input_is_explained(images):
         isvs.smooth(images, "auto", solver=isvs.LBI())
     with pytest.raises(ValueError, match=r'"unrolled" needs solver=isvs.LBI\(...\)'):
         isvs.smooth(images, "auto", gradient="unrolled")
-    for name in ("contrast", "stiffness", "quiet", "quiet_grey"):
+    for name in ("contrast", "stiffness", "quiet", "quiet_grey", "outlier"):
         for wrong in (0, -0.1, float("nan"), float("inf")):
             with pytest.raises(ValueError, match=f"{name} must be above 0 and finite, got"):
                 isvs.AutoLevel(**{name: wrong})

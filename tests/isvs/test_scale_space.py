@@ -34,6 +34,14 @@ def test_levels_fit_a_byte(space):
     assert int(space.down.min()) >= 1
 
 
+def test_it_is_shown_in_a_line(space):
+    expected = (
+        "ScaleSpace(images=float32[8, 32, 32, 3], down=uint8[8, 31, 32], right=uint8[8, 32, 31])"
+    )
+    assert repr(space) == expected
+    assert repr(jax.tree.map(jnp.ndim, space)) == "ScaleSpace(images=4, down=3, right=3)"
+
+
 def test_support_grows_with_the_level(space):
     supports = [space.support(level) for level in LEVELS]
     for (down, right), (next_down, next_right) in itertools.pairwise(supports):

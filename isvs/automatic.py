@@ -70,13 +70,13 @@ class AutoLevel:
 
 def clean(images: jax.Array, policy: AutoLevel) -> jax.Array:
     """Checked images, cleaned as the policy says."""
-    images, sigma = _despeckle(images, policy)
+    images, sigma = despeckle(images, policy)
     choose = functools.partial(_ties, contrast=policy.contrast, solver=policy.solver)
     down, right = batchwise(choose, images, sigma, trailing=3, results=[2, 2])
     return relax(images, down, right, policy.choose(sigma, images.shape[-1]))
 
 
-def _despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Array]:
+def despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Array]:
     """The images without speckle, and their noise level ``[...]``."""
     rule = policy.speckle
     if rule is not None:

@@ -17,6 +17,7 @@ from eval.cleaning.options import CarryOverOptions
 from eval.corruptions.jpeg import jpeg_compression
 from eval.corruptions.noise import gaussian_noise, impulse_noise
 from eval.photographs import photographs
+from isvs.automatic import despeckle
 from train.progress import Progress
 
 _SIGMAS = (0.03, 0.06, 0.12)
@@ -118,7 +119,7 @@ def _measure(case: Case) -> Found:
     return Found(
         case,
         count,
-        float(jnp.median(isvs.noise_level(isvs.remove_speckle(noisy)))),
+        float(jnp.median(_estimate(noisy))),
         psnr(np.asarray(noisy), clean),
         psnr(np.asarray(cleaned), clean),
         float(jnp.mean(jnp.all(_clean_without_speckle_rule(noisy) == noisy, axis=(1, 2, 3)))),
@@ -126,6 +127,7 @@ def _measure(case: Case) -> Found:
 
 
 _clean = jax.jit(functools.partial(isvs.smooth, sparsity="auto"))
+_estimate = jax.jit(lambda images: despeckle(images, isvs.AutoLevel())[1])
 _clean_without_speckle_rule = jax.jit(
     functools.partial(isvs.smooth, sparsity=isvs.AutoLevel(speckle=None))
 )

@@ -129,6 +129,24 @@ def test_the_version_has_one_place():
     assert "version" in PROJECT["dynamic"] and "version" not in PROJECT
 
 
+def packages(extra):
+    """The names of all packages of an extra, those of the extras that it takes in included."""
+    for requirement in EXTRAS[extra]:
+        if taken := re.fullmatch(r"isvs\[([\w,]+)\]", requirement):
+            for name in taken[1].split(","):
+                yield from packages(name)
+        else:
+            yield re.match(r"[\w-]+", requirement)[0]
+
+
+def test_notebooks_leave_the_tensorflow_of_a_kernel_alone():
+    assert {"tensorflow", "tensorflow-cpu", "tensorflow-datasets"} <= set(packages("train"))
+    assert not [name for name in packages("notebooks") if name.startswith("tensorflow")]
+    assert set(packages("eval")) == set(packages("notebooks")) - {"ipykernel", "nbclient"} | set(
+        packages("tfds")
+    )
+
+
 def test_the_base_is_enough_for_the_library(base, tmp_path):
     images = np.random.default_rng(0).random((2, 9, 12, 3), np.float32)
     np.save(tmp_path / "images.npy", images)

@@ -127,8 +127,8 @@ def _tfds() -> Any:
         import tensorflow_datasets
     except ImportError as error:
         raise ImportError(
-            "this data set is read by TFDS: pip install tensorflow-datasets importlib_resources "
-            f"({error})"
+            f"this data set is read by TFDS, which is not installed ({error}): "
+            "pip install -e '.[tfds]'"
         ) from error
     return tensorflow_datasets
 
@@ -166,7 +166,7 @@ def _prepared_builder(name: str, data_dir: Path | None, also_looked_in: Sequence
     if importlib.util.find_spec("tensorflow") is None:
         raise ImportError(
             f"{name}: not found in {looked_in}. Preparing it once needs TensorFlow: "
-            "pip install tensorflow-cpu; or use the embedded data: --dataset shapes"
+            "pip install -e '.[tfds]'; or use the embedded data: --dataset shapes"
         )
     builder.download_and_prepare(file_format="array_record")
     return builder

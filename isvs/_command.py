@@ -11,13 +11,19 @@ DEBUG_HELP = "show the traceback of an error"
 
 FAILED, USAGE, INTERNAL, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
 
-# What a user can mend. The last is for numbers that are no longer finite.
-_EXPECTED = (ValueError, OSError, FloatingPointError)
 _OURS = ("isvs", "train", "eval")
 
 
 class UsageError(ValueError):
     """A command line that cannot be followed; nothing was begun."""
+
+
+class NotInstalledError(ImportError):
+    """A package that only this choice needs; the text says which, and how to get it."""
+
+
+# What a user can mend. The third is for numbers that are no longer finite.
+_EXPECTED = (ValueError, OSError, FloatingPointError, NotInstalledError)
 
 
 def run(

@@ -136,6 +136,7 @@ def test_errors_are_a_line_or_two(call, line, expected, monkeypatch):
         (KeyboardInterrupt(), 130, "stopped; go on"),
         (MemoryError(), 1, "error: out of memory; smaller"),
         (RuntimeError("RESOURCE_EXHAUSTED: 3 GB\nmore"), 1, "error: out of memory; smaller"),
+        (_command.NotInstalledError("x: pip install y"), 1, "error: x: pip install y"),
         (ModuleNotFoundError("no", name="tyro.conf"), 1, "error: x needs tyro.conf, which is not"),
         (ModuleNotFoundError("no", name="eval.x"), 70, "internal error: ModuleNotFoundError: no;"),
         (KeyError("a"), 70, "internal error: KeyError: 'a'; run again with --debug"),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from isvs._command import NotInstalledError
 from train.data import cifar, folder, tfds_source
 from train.data.dataset import ArraySplit, Dataset, StreamSplit
 from train.data.sources import CHOICES, open_source
@@ -154,6 +155,16 @@ def test_without_network_and_data_the_error_is_quick_and_helpful(tmp_path, monke
     if name == "cifar10":
         assert "cifar-10-binary.tar.gz" in str(caught.value)
         assert "cifar-10-batches-bin" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cifar100", "tfds:mnist"])
+def test_without_tfds_the_error_names_the_extra_and_the_places(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(NotInstalledError, match=r"pip install -e '.\[tfds\]'") as caught:
+        open_source(name, data_dir=tmp_path)
+    assert str(caught.value).startswith(name.removeprefix("tfds:"))
+    if name == "cifar100":
+        assert str(tmp_path / "cifar-100-binary.tar.gz") in str(caught.value)
 
 
 def test_reachable_asks_the_network_once(monkeypatch):

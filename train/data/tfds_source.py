@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from isvs._command import NotInstalledError
 from train.data.dataset import ArraySplit, Dataset, Record, hash_text
 
 MOST_BYTES_IN_MEMORY = 512 * 2**20  # a training split that decodes to more than this is streamed
@@ -46,7 +47,7 @@ class TfdsSplit:
     def _open(self) -> Any:
         if self._source is None:
             self._source = _data_source(
-                _tfds().builder_from_directory(self._directory), self._split
+                _tfds(self._directory).builder_from_directory(self._directory), self._split
             )
         return self._source
 
@@ -122,13 +123,16 @@ def open_tfds(
     return Dataset(name, (stream_size, stream_size, 3), class_names, train, test)
 
 
-def _tfds() -> Any:
+def _tfds(name: str, also_looked_in: Sequence[Path] = ()) -> Any:
     try:
         import tensorflow_datasets
     except ImportError as error:
-        raise ImportError(
-            f"this data set is read by TFDS, which is not installed ({error}): "
-            "pip install -e '.[tfds]'"
+        places = ", ".join(map(str, also_looked_in))
+        raise NotInstalledError(
+            f"{name}: "
+            + (f"not found in {places}, and " if places else "")
+            + f"TFDS, which would read it, is not installed ({error}): pip install -e '.[tfds]'; "
+            "or use the embedded data: --dataset shapes"
         ) from error
     return tensorflow_datasets
 
@@ -145,7 +149,7 @@ def _data_source(builder: Any, split: str) -> Any:
 
 def _prepared_builder(name: str, data_dir: Path | None, also_looked_in: Sequence[Path]) -> Any:
     """The builder of data on disk, prepared now if need be and possible."""
-    tfds = _tfds()
+    tfds = _tfds(name, also_looked_in)
     own_place = Path(tfds.core.constants.DATA_DIR).expanduser()
     places = [own_place] if data_dir is None else [data_dir, own_place]
     for place in places:
@@ -164,7 +168,7 @@ def _prepared_builder(name: str, data_dir: Path | None, also_looked_in: Sequence
             "or use the embedded data: --dataset shapes"
         )
     if importlib.util.find_spec("tensorflow") is None:
-        raise ImportError(
+        raise NotInstalledError(
             f"{name}: not found in {looked_in}. Preparing it once needs TensorFlow: "
             "pip install -e '.[tfds]'; or use the embedded data: --dataset shapes"
         )
@@ -173,7 +177,7 @@ def _prepared_builder(name: str, data_dir: Path | None, also_looked_in: Sequence
 
 
 def _builder(name: str, place: Path) -> Any:
-    tfds = _tfds()
+    tfds = _tfds(name)
     try:
         return tfds.builder(name, data_dir=str(place))
     except tfds.core.DatasetNotFoundError as error:
@@ -206,7 +210,7 @@ def reachable(host: str, port: int = 443, seconds: float = _NETWORK_SECONDS) -> 
 
 def _check_features(builder: Any, name: str) -> None:
     """Raises ValueError unless each example is a picture with a class."""
-    tfds = _tfds()
+    tfds = _tfds(name)
     features = builder.info.features
     if (
         not {"image", "label"} <= set(features)

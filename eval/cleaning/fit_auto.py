@@ -21,9 +21,10 @@ from eval.cleaning.preprocessings import NONE, Smoothing
 from train.data.sources import open_source
 from train.progress import Progress
 
-# All pairs of the first two are tried, from gentle to strong; then, with the pair that is chosen, all outliers, from
-# those that remove the most speckle to those that remove the least. The first that does as well as the best is chosen.
-CONTRASTS = (0.8, 0.9, 1.0, 1.1, 1.2)
+# All pairs of the first two are tried, from gentle to strong, without a speckle rule and where there is no speckle, so
+# that nothing that is chosen later has a part in it. Then, with the pair that is chosen, all outliers, from those that
+# remove the most speckle to those that remove the least. The first that does as well as the best is chosen.
+CONTRASTS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
 STIFFNESSES = (0.5, 0.7, 1.0, 1.3, 1.7)
 OUTLIERS = (3.0, 4.0, 5.0, 6.0, 8.0)
 # As well: within so many points. A smaller gain on one network and size is not worth smoothing all others more, nor is
@@ -31,8 +32,8 @@ OUTLIERS = (3.0, 4.0, 5.0, 6.0, 8.0)
 MARGIN = 0.5
 # An image is left alone unless it looks noisier than this share of clean ones.
 QUIET_SHARE = 0.99
+_PAIR, _LEVELS = ("contrast", "stiffness"), ("quiet", "quiet_grey")
 _LUMINANCE = (0.299, 0.587, 0.114)
-# Speckle is removed by its own rule: for contrast and stiffness these columns would tell nothing apart.
 _SPECKLE = "impulse_noise"
 
 
@@ -47,7 +48,7 @@ def run(options: AutoFitOptions) -> Path:
     smooth_noise = [_without_speckle(batch) for batch in batches]
     quiet, quiet_grey = quiet_levels([batch.columns[CLEAN] for batch in batches])
     pairs = [
-        isvs.AutoLevel(contrast, stiffness, quiet, quiet_grey)
+        isvs.AutoLevel(contrast, stiffness, quiet, quiet_grey, speckle=None)
         for stiffness in STIFFNESSES
         for contrast in CONTRASTS
     ]
@@ -61,13 +62,16 @@ def run(options: AutoFitOptions) -> Path:
 
         none, *scores = judge(smooth_noise, [NONE, *map(Smoothing, pairs)])
         pair = pairs[first_alike(scores)]
-        policies = [dataclasses.replace(pair, outlier=outlier) for outlier in OUTLIERS]
+        policies = [
+            dataclasses.replace(pair, speckle=isvs.Speckle(), outlier=outlier)
+            for outlier in OUTLIERS
+        ]
         none_of_all, *of_all = judge(batches, [NONE, *map(Smoothing, policies)])
     content = {
         "how": {**how(options, network, train, count), "margin": MARGIN},
-        "chosen": _constants(policies[first_alike(of_all)]),
-        "pairs": {"none": none, "tried": _tried(pairs, scores)},
-        "outliers": {"none": none_of_all, "tried": _tried(policies, of_all)},
+        "chosen": _constants(policies[first_alike(of_all)], *_PAIR, *_LEVELS, "outlier"),
+        "pairs": {"none": none, "tried": _tried(pairs, scores, *_PAIR)},
+        "outliers": {"none": none_of_all, "tried": _tried(policies, of_all, *_PAIR, "outlier")},
     }
     write_json(options.out, content)
     return options.out
@@ -79,8 +83,10 @@ def first_alike(scores: Sequence[dict[str, Any]]) -> int:
     return next(index for index, found in enumerate(scores) if found["score"] >= least)
 
 
-def _tried(policies: Sequence[isvs.AutoLevel], scores: Sequence[Any]) -> list[dict[str, Any]]:
-    return [_constants(one) | found for one, found in zip(policies, scores, strict=True)]
+def _tried(
+    policies: Sequence[isvs.AutoLevel], scores: Sequence[Any], *names: str
+) -> list[dict[str, Any]]:
+    return [_constants(one, *names) | found for one, found in zip(policies, scores, strict=True)]
 
 
 def _without_speckle(batch: Batch) -> Batch:
@@ -100,7 +106,5 @@ def _quiet(batches: Sequence[jax.Array]) -> float:
     return round(float(np.quantile(levels, QUIET_SHARE)), 3)
 
 
-def _constants(policy: isvs.AutoLevel) -> dict[str, Any]:
-    fields = dataclasses.asdict(policy)
-    names = ("contrast", "stiffness", "quiet", "quiet_grey", "outlier")
-    return {name: fields[name] for name in names}
+def _constants(policy: isvs.AutoLevel, *names: str) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in names}

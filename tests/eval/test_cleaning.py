@@ -81,6 +81,15 @@ def copied(whole, tmp_path):
     return shutil.copytree(whole[0], tmp_path / "copy")
 
 
+def few_shapes(path, count):
+    """Writes so many training images, and returns the name of the data set that they are."""
+    shapes = open_source("shapes", limit_train=count, limit_test=1)
+    arrays = {"train_x": shapes.train.images, "train_y": shapes.train.labels}
+    arrays |= {"test_x": shapes.test.images, "test_y": shapes.test.labels}
+    np.savez(path, **arrays)
+    return f"npz:{path}"
+
+
 def lines_of(folder):
     return (folder / chunks.CHUNKS).read_text().splitlines()
 
@@ -264,8 +273,33 @@ def test_the_automatic_level_has_the_constants_that_were_fitted():
     strength = [(one["stiffness"], one["contrast"]) for one in pairs]
     assert strength == sorted(strength) and len(set(strength)) == len(strength) > 1
     pair, last = pairs[fit_auto.first_alike(pairs)], outliers[fit_auto.first_alike(outliers)]
-    assert {name: last[name] for name in found["chosen"]} == found["chosen"]
-    assert {pair[name] == last[name] for name in ("contrast", "stiffness")} == {True}
+    for name in ("contrast", "stiffness"):
+        assert pair[name] == last[name] == found["chosen"][name]
+    assert last["outlier"] == found["chosen"]["outlier"]
+    # A best one at the border of what was tried would say that too little was.
+    assert pair["contrast"] not in (pairs[0]["contrast"], pairs[-1]["contrast"])
+    assert pair["stiffness"] not in (pairs[0]["stiffness"], pairs[-1]["stiffness"])
+
+
+def test_what_the_library_has_by_default_does_not_guide_the_fit(network, tmp_path, monkeypatch):
+    few = few_shapes(tmp_path / "few.npz", 8)
+    tried = []
+
+    def judge(*arguments):
+        policy = arguments[-1]
+        tried.append(getattr(policy, "sparsity", None))
+        return {"score": float(len(tried)), "accuracy": {}}
+
+    monkeypatch.setattr(fit_auto, "score", judge)
+    out = tmp_path / "auto.json"
+    options = ["--dataset", few, "--limit", "8", "--out", str(out)]
+    assert main(["fit-auto", *network, *options]) == 0
+    pairs = tried[1 : 1 + len(fit_auto.CONTRASTS) * len(fit_auto.STIFFNESSES)]
+    assert all(policy.speckle is None for policy in pairs)  # and so `outlier` has no part
+    last = json.loads(out.read_text())["chosen"]
+    assert (last["contrast"], last["stiffness"]) == (pairs[-1].contrast, pairs[-1].stiffness)
+    assert [policy.outlier for policy in tried[-len(fit_auto.OUTLIERS) :]] == [*fit_auto.OUTLIERS]
+    assert last["outlier"] == fit_auto.OUTLIERS[-1]
 
 
 @pytest.mark.parametrize(("scores", "chosen"), [((70, 79.4, 79.6, 80), 2), ((80, 79.6), 0)])
@@ -282,17 +316,14 @@ def test_other_files_of_strengths_are_refused(text, tmp_path):
 
 
 def test_fitting_takes_training_images_and_its_own_noise(network, tmp_path, monkeypatch):
-    shapes = open_source("shapes", limit_train=24, limit_test=1)
-    arrays = {"train_x": shapes.train.images, "train_y": shapes.train.labels}
-    arrays |= {"test_x": shapes.test.images, "test_y": shapes.test.labels}
-    np.savez(tmp_path / "few.npz", **arrays)
+    few = few_shapes(tmp_path / "few.npz", 24)
     monkeypatch.setitem(peers.PEERS, "tv", _with_settings("tv", {"weight": 1e-9}, {"weight": 9.0}))
     for name in ("nl_means", "wavelet", "bilateral"):
         monkeypatch.delitem(peers.PEERS, name)
     monkeypatch.setitem(columns.FITTING, "gaussian_noise", (0.05,))
     for name in ("shot_noise", "impulse_noise"):
         monkeypatch.delitem(columns.FITTING, name)
-    options = ["--dataset", f"npz:{tmp_path / 'few.npz'}", "--limit", 12, "--batch-size", 6]
+    options = ["--dataset", few, "--limit", 12, "--batch-size", 6]
     out = tmp_path / "strengths.json"
     assert main(["fit-peers", *network, *map(str, options), "--out", str(out)]) == 0
     content = json.loads(out.read_text())

@@ -156,7 +156,7 @@ def at_levels(picture: Picture, levels: Iterable[float]) -> Iterator[Picture]:
 
 
 def cleaned(picture: Picture) -> Picture:
-    """The picture without the noise that it seems to have; see `isvs.AutoLevel`.
+    """The picture without the noise that it seems to have; see `isvs.AutoLevel`, here for an eye and so without limit.
 
     Fully transparent pixels keep their colour and have no part in that of others. Where there are any, the speckle rule
     is left out: what stands alone among them is no speckle.
@@ -166,7 +166,9 @@ def cleaned(picture: Picture) -> Picture:
     """
     images, hidden = _floats(picture)
     images[hidden] = -1  # farther from every colour than noise can be, and so never tied to one
-    policy = AutoLevel(speckle=None) if hidden.any() else AutoLevel()
+    policy = AutoLevel(limit=math.inf)
+    if hidden.any():
+        policy = dataclasses.replace(policy, speckle=None)
     with _memory_errors():
         return _redrawn(picture, _clean(images, policy), hidden)
 

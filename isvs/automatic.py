@@ -18,7 +18,10 @@ from isvs.stiffness import relax
 
 @dataclasses.dataclass(frozen=True)
 class AutoLevel:
-    """How ``isvs.smooth(images, "auto")`` chooses. The constants are fitted by ``python -m eval.cleaning fit-auto``.
+    """How ``isvs.smooth(images, "auto")`` chooses.
+
+    The constants are fitted by ``python -m eval.cleaning fit-auto``, all but `limit`: small images are
+    within it.
 
     An edge is in the support if it enters by the time ``1 / (contrast * sigma)``, with `sigma` the noise of the image:
     a time is the inverse of a contrast, so that the rule says how far an edge must stand out from the noise, and is the
@@ -30,6 +33,10 @@ class AutoLevel:
       quiet: the noise level up to which an image is left alone. From here to twice as much the stiffness rises to its
         value, so that nothing jumps.
       quiet_grey: the same for images of one channel, whose texture cannot be told from noise.
+      limit: the noise level times the side of the image (the square root of its pixels) up to which it is smoothed in
+        full. From here to twice as much the stiffness falls to zero, and beyond the image comes back as it was, speckle
+        included: networks for large images were measured to cope with strong noise better than with what is left of
+        it. Infinite for an eye, or for decibels.
       speckle: the rule that is applied first, or None.
       outlier: how far speckle stands out, at least, as a multiple of the noise level. In strong noise the rule's own
         contrast is met everywhere, by pixels that are not speckle.
@@ -38,15 +45,16 @@ class AutoLevel:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> policy = AutoLevel(stiffness=2.0, quiet=0.01)
-      >>> policy.choose(jnp.array([0.01, 0.015, 0.05]), channels=3)
-      Array([0., 1., 2.], dtype=float32)
+      >>> policy = AutoLevel(stiffness=2.0, quiet=0.01, limit=8.0)
+      >>> policy.choose(jnp.array([0.01, 0.015, 0.05, 0.15]), (80, 80, 3))
+      Array([0., 1., 2., 1.], dtype=float32)
     """
 
     contrast: float = 1.2
     stiffness: float = 1.0
     quiet: float = 0.012
     quiet_grey: float = 0.044
+    limit: float = 8.0
     speckle: Speckle | None = Speckle()  # noqa: RUF009 (frozen)
     outlier: float = 4.0
     solver: Flow = Flow(ratio=1.25, horizon=100.0)  # noqa: RUF009 (frozen)
@@ -54,6 +62,8 @@ class AutoLevel:
     def __post_init__(self) -> None:
         for name in ("contrast", "stiffness", "quiet", "quiet_grey", "outlier"):
             _checks.positive(name, getattr(self, name))
+        if not self.limit > 0:
+            raise ValueError(f"limit must be above 0, got {self.limit!r}")
         if self.stiffness > _checks.STIFFEST:
             raise ValueError(
                 f"stiffness must be at most {_checks.STIFFEST:g}, got {self.stiffness!r}"
@@ -62,18 +72,26 @@ class AutoLevel:
         if not isinstance(self.solver, Flow):
             raise TypeError(f"solver must be isvs.Flow(...), got {self.solver!r}")
 
-    def choose(self, sigma: jax.Array, channels: int) -> jax.Array:
-        """The stiffness for a noise level, ``[...]`` to ``[...]``; zero leaves an image alone."""
-        quiet = self.quiet if channels > 1 else self.quiet_grey
-        return self.stiffness * jnp.clip(sigma / quiet - 1, 0, 1)
+    def choose(self, sigma: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """The stiffness for a noise level, ``[...]`` to ``[...]``, in images ``(H, W, C)``; zero ties nothing."""
+        quiet = self.quiet if shape[-1] > 1 else self.quiet_grey
+        return self.stiffness * jnp.clip(sigma / quiet - 1, 0, 1) * self._within_limit(sigma, shape)
+
+    def _within_limit(self, sigma: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """From 1 up to the limit to 0 at twice as much."""
+        height, width, _ = shape
+        return jnp.clip(2 - sigma * math.sqrt(height * width) / self.limit, 0, 1)
 
 
 def clean(images: jax.Array, policy: AutoLevel) -> jax.Array:
     """Checked images, cleaned as the policy says."""
-    images, sigma = despeckle(images, policy)
+    spotless, sigma = despeckle(images, policy)
+    shape = images.shape[-3:]
+    hopeless = policy._within_limit(sigma, shape) == 0
+    images = jnp.where(hopeless[..., None, None, None], images, spotless)
     choose = functools.partial(_ties, contrast=policy.contrast, solver=policy.solver)
     down, right = batchwise(choose, images, sigma, trailing=3, results=[2, 2])
-    return relax(images, down, right, policy.choose(sigma, images.shape[-1]))
+    return relax(images, down, right, policy.choose(sigma, shape))
 
 
 def despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Array]:

@@ -39,7 +39,7 @@ def smooth(
       sparsity: the fraction of edges (neighbouring pairs) in the support, in [0, 1]: 0 is flat, 1 is the original. A
         number or an array that broadcasts against the batch axes; it may be traced, and changing it does not recompile.
         ``"auto"``, short for `isvs.AutoLevel()`, cleans instead: it removes speckle, and smooths an image as much as
-        its noise asks for, a clean one not at all.
+        its noise asks for: a clean one not at all, nor a large one in strong noise.
       stiffness: of what ties the pixels of a region, in [0, 1e4] or infinite: with infinity, the paper's projection,
         they all become their mean; finite ties keep what varies slowly. A number or an array, like `sparsity`.
       speckle: `isvs.Speckle()` removes spots of a few pixels first, however high their contrast, as

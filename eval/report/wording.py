@@ -29,7 +29,8 @@ PREPROCESSING_MEANINGS = {
     "note here says otherwise, or blurring for blur models.",
     "soft": "smoothing at level 0.4 by ties that give (stiffness 5), so that regions keep their shading. Speckle is "
     "removed first.",
-    "auto": "speckle is removed, and each image is smoothed as much as its own noise asks for, a clean one not at all.",
+    "auto": "speckle is removed, and each image is smoothed as much as its own noise asks for: a clean one not at "
+    "all, nor a large one in strong noise.",
 }
 
 ATTACKS = {

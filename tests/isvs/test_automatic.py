@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,8 +63,18 @@ def test_auto_is_short_for_the_policy(images):
 def test_noise_falls_at_every_size(size, count):
     clean = photographs(count, size)
     noisy = clean + gaussian_noise(0.1, clean.shape)
-    gain = psnr(SMOOTH(noisy, "auto"), clean) - psnr(noisy, clean)
+    gain = psnr(SMOOTH(noisy, isvs.AutoLevel(limit=math.inf)), clean) - psnr(noisy, clean)
     assert (gain > 2).all(), gain
+
+
+@pytest.mark.parametrize(("sigma", "alone"), [(0.03, 0), (0.15, 1)])
+def test_large_images_with_strong_noise_are_left_alone(sigma, alone):
+    image = photographs(1, 224)[0]
+    image = image + gaussian_noise(sigma, image.shape)
+    image[::9, ::9, 1] = 1.5 - image[::9, ::9, 1]  # speckle too
+    for crop, expected in ((image, alone), (image[96:128, 96:128], 0)):
+        untouched = np.mean(np.asarray(SMOOTH(crop, "auto")) == crop)
+        assert untouched == 1 if expected else untouched < 0.5
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
@@ -116,9 +128,19 @@ def test_strong_noise_is_not_taken_for_speckle():
 
 def test_stiffness_rises_from_quiet_to_its_value():
     policy = isvs.AutoLevel(stiffness=4.0, quiet=0.01, quiet_grey=0.03)
-    sigma = jnp.array([0.0, 0.01, 0.015, 0.02, 0.5])
-    np.testing.assert_allclose(policy.choose(sigma, 3), [0, 0, 2, 4, 4], atol=1e-5)
-    np.testing.assert_allclose(policy.choose(3 * sigma, 1), [0, 0, 2, 4, 4], atol=1e-5)
+    sigma = jnp.array([0.0, 0.01, 0.015, 0.02, 0.05])
+    np.testing.assert_allclose(policy.choose(sigma, (32, 32, 3)), [0, 0, 2, 4, 4], atol=1e-5)
+    np.testing.assert_allclose(policy.choose(3 * sigma, (32, 32, 1)), [0, 0, 2, 4, 4], atol=1e-5)
+
+
+def test_stiffness_falls_from_the_limit_to_nothing():
+    policy = isvs.AutoLevel(stiffness=4.0, quiet=0.001, limit=6.0)
+    sigma = jnp.array([0.05, 0.06, 0.075, 0.09, 0.12, 0.5])
+    np.testing.assert_allclose(
+        policy.choose(sigma, (50, 200, 3)), [4, 4, 3, 2, 0, 0], atol=1e-5
+    )  # 100 x 100
+    unlimited = isvs.AutoLevel(stiffness=4.0, quiet=0.001, limit=math.inf)
+    np.testing.assert_allclose(unlimited.choose(sigma, (4000, 6000, 3)), 4 * np.ones(6))
 
 
 @pytest.mark.parametrize("axes", [AxisType.Auto, AxisType.Explicit], ids=str)
@@ -157,7 +179,7 @@ def test_gradient_equals_finite_differences():
             return jnp.vdot(weights, isvs.smooth(x, policy))
 
         def choose(x):
-            return policy.choose(isvs.noise_level(isvs.remove_speckle(x)), channels=3)
+            return policy.choose(isvs.noise_level(isvs.remove_speckle(x)), x.shape)
 
         @jax.jit
         def step(size):
@@ -194,6 +216,9 @@ def test_bad_input_is_explained(images):
         for wrong in (0, -0.1, float("nan"), float("inf")):
             with pytest.raises(ValueError, match=f"{name} must be above 0 and finite, got"):
                 isvs.AutoLevel(**{name: wrong})
+    for wrong in (0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="limit must be above 0, got"):
+            isvs.AutoLevel(limit=wrong)
     with pytest.raises(ValueError, match="stiffness must be at most 10000, got 20000"):
         isvs.AutoLevel(stiffness=20000.0)
     with pytest.raises(TypeError, match=r"speckle must be isvs.Speckle\(...\) or None, got True"):

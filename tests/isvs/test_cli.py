@@ -107,6 +107,16 @@ def test_smoothing_is_that_of_the_library(tmp_path: Path, mode: str, level: floa
     assert (found != pixels).any()
 
 
+def test_large_pictures_are_cleaned_however_strong_the_noise(tmp_path: Path) -> None:
+    """A picture is for an eye; what a network would make of it does not count."""
+    pixels = np.random.default_rng(0).normal(128, 40, (120, 130, 3)).clip(0, 255).astype(np.uint8)
+    source = save(Image.fromarray(pixels), tmp_path / "in.png")
+    assert smooth(source, "--sparsity", "auto", "-o", tmp_path / "out.png") == 0
+    assert np.asarray(opened(tmp_path / "out.png")).std() < 0.7 * pixels.std()
+    alone = isvs.smooth(np.float32(pixels / 255), "auto")
+    np.testing.assert_array_equal(np.asarray(alone), np.float32(pixels / 255))
+
+
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
 def test_alpha_is_copied_and_hidden_colours_do_not_matter(tmp_path: Path, mode: str) -> None:
     pixels = np.array(photo(mode))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from isvs import _checks
 from isvs._sharding import batchwise
+from isvs.colour import basis
 from isvs.flow import Flow, batch_entry_times
 from isvs.noise import noise_level
 from isvs.speckle import Speckle, checked, remove_speckle, remove_spots
@@ -29,7 +30,9 @@ class AutoLevel:
 
     Attributes:
       contrast: what stays in the support, as a multiple of the noise level.
-      stiffness: of the ties in a noisy image.
+      stiffness: of the ties in a noisy image, for what is seen in all channels alike: brightness.
+      colour: how many times stiffer the differences between channels are tied. Noise is as large in them, while what a
+        camera sees varies less.
       quiet: the noise level up to which an image is left alone. From here to twice as much the stiffness rises to its
         value, so that nothing jumps.
       quiet_grey: the same for images of one channel, whose texture cannot be told from noise.
@@ -52,6 +55,7 @@ class AutoLevel:
 
     contrast: float = 1.2
     stiffness: float = 1.0
+    colour: float = 2.0
     quiet: float = 0.012
     quiet_grey: float = 0.044
     limit: float = 8.0
@@ -60,20 +64,25 @@ class AutoLevel:
     solver: Flow = Flow(ratio=1.25, horizon=100.0)  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        for name in ("contrast", "stiffness", "quiet", "quiet_grey", "outlier"):
+        for name in ("contrast", "stiffness", "colour", "quiet", "quiet_grey", "outlier"):
             _checks.positive(name, getattr(self, name))
         if not self.limit > 0:
             raise ValueError(f"limit must be above 0, got {self.limit!r}")
-        if self.stiffness > _checks.STIFFEST:
+        stiffest = self.stiffness * max(self.colour, 1)
+        if stiffest > _checks.STIFFEST:
             raise ValueError(
-                f"stiffness must be at most {_checks.STIFFEST:g}, got {self.stiffness!r}"
+                "stiffness, and that times colour, must be at most "
+                f"{_checks.STIFFEST:g}, got {self.stiffness!r} and {self.colour!r}"
             )
         checked(self.speckle)
         if not isinstance(self.solver, Flow):
             raise TypeError(f"solver must be isvs.Flow(...), got {self.solver!r}")
 
     def choose(self, sigma: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """The stiffness for a noise level, ``[...]`` to ``[...]``, in images ``(H, W, C)``; zero ties nothing."""
+        """The stiffness for a noise level, ``[...]`` to ``[...]``, in images ``(H, W, C)``; zero ties nothing.
+
+        That of brightness; differences between channels are tied `colour` times as stiff.
+        """
         quiet = self.quiet if shape[-1] > 1 else self.quiet_grey
         return self.stiffness * jnp.clip(sigma / quiet - 1, 0, 1) * self._within_limit(sigma, shape)
 
@@ -91,7 +100,28 @@ def clean(images: jax.Array, policy: AutoLevel) -> jax.Array:
     images = jnp.where(hopeless[..., None, None, None], images, spotless)
     choose = functools.partial(_ties, contrast=policy.contrast, solver=policy.solver)
     down, right = batchwise(choose, images, sigma, trailing=3, results=[2, 2])
-    return relax(images, down, right, policy.choose(sigma, shape))
+    stiffness = policy.choose(sigma, shape)
+    tied = _tie_by_colour(images, down, right, stiffness, policy.colour)
+    # Turned to brightness and colour and back, an image would not stay as it is to the bit.
+    return jnp.where((stiffness > 0)[..., None, None, None], tied, images)
+
+
+def _tie_by_colour(
+    images: jax.Array, down: jax.Array, right: jax.Array, stiffness: jax.Array, colour: float
+) -> jax.Array:
+    """Ties brightness by springs of some stiffness, and colour by others that are `colour` times as stiff."""
+    channels = images.shape[-1]
+    if channels == 1:
+        return relax(images, down, right, stiffness)
+    dtype = jnp.promote_types(images.dtype, jnp.float32)
+    rows = jnp.asarray(basis(channels), dtype)
+    turned = jnp.einsum("...c,kc->...k", images.astype(dtype), rows, precision="highest")
+    parts = [
+        relax(turned[..., :1], down, right, stiffness),
+        relax(turned[..., 1:], down, right, colour * stiffness),
+    ]
+    back = jnp.einsum("...k,kc->...c", jnp.concatenate(parts, -1), rows, precision="highest")
+    return back.astype(images.dtype)
 
 
 def despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Array]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from isvs import _checks
 from isvs._sharding import batchwise
+from isvs.colour import basis
 
 # Half of all draws from a standard normal distribution are within this of zero.
 _HALF_WITHIN = NormalDist().inv_cdf(0.75)
@@ -50,21 +50,13 @@ def _noise_level(images: jax.Array) -> jax.Array:
     if height < 2 or width < 2:
         return jnp.zeros(batch, pixels.dtype)
     planes = jnp.moveaxis(pixels.reshape(math.prod(batch), height, width, channels), -1, 1)
-    across = jnp.einsum("kc,bchw->bkhw", _contrasts(channels), planes, precision="highest")
+    # What is seen in all channels alike drops out; in a single channel, nothing does.
+    colours = jnp.asarray(basis(channels)[1:] if channels > 1 else basis(1), planes.dtype)
+    across = jnp.einsum("kc,bchw->bkhw", colours, planes, precision="highest")
     down = across[:, :, 1:] - across[:, :, :-1]
     diagonal = (down[..., 1:] - down[..., :-1]) / 2  # as large as the noise of one pixel
     sizes = jnp.abs(diagonal).reshape(diagonal.shape[0], math.prod(diagonal.shape[1:]))
     return (jax.vmap(_median)(sizes) / _HALF_WITHIN).reshape(batch)
-
-
-def _contrasts(channels: int) -> np.ndarray:
-    """Orthonormal rows ``[C-1, C]`` that add up to zero each (R-G and R+G-2B, scaled); for one channel, itself."""
-    if channels == 1:
-        return np.ones((1, 1), np.float32)
-    rows = np.tril(np.ones((channels - 1, channels)))
-    counts = np.arange(1, channels)
-    rows[counts - 1, counts] = -counts
-    return (rows / np.sqrt(counts * (counts + 1))[:, None]).astype(np.float32)
 
 
 def _median(values: jax.Array) -> jax.Array:

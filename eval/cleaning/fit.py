@@ -68,8 +68,9 @@ def score(
     pool: Pool,
     progress: Progress,
     candidate: Preprocessing,
+    label: str | None = None,
 ) -> dict[str, Any]:
-    """Accuracy in per cent: the mean over the columns, and each."""
+    """Accuracy in per cent: the mean over the columns, and each. The label is for the progress line."""
     work = [(batch, column) for batch in batches for column in batch.columns]
     cleaned = one_ahead(
         functools.partial(candidate.start, pool, batch.columns[column]) for batch, column in work
@@ -77,7 +78,7 @@ def score(
     right = dict.fromkeys(batches[0].columns, 0)
     for (batch, column), images in zip(work, cleaned, strict=True):
         right[column] += network.right_answers(images, batch.labels)
-        progress.advance(len(batch.labels), candidate.definition)
+        progress.advance(len(batch.labels), label or candidate.definition)
     count = sum(len(batch.labels) for batch in batches)
     accuracy = {column: 100 * hits / count for column, hits in right.items()}
     mean = sum(accuracy.values()) / len(accuracy)

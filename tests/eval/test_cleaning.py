@@ -267,18 +267,23 @@ def test_the_strengths_are_the_best_of_those_tried():
 
 def test_the_automatic_level_has_the_constants_that_were_fitted():
     found = json.loads(AUTO.read_text())
-    policy = isvs.AutoLevel()
-    assert {name: getattr(policy, name) for name in found["chosen"]} == found["chosen"]
-    pairs, outliers = (found[kind]["tried"] for kind in ("pairs", "outliers"))
+    chosen, policy = found["chosen"], isvs.AutoLevel()
+    assert {name: getattr(policy, name) for name in fit_auto.FITTED} == chosen
+    pairs, colours = (found["without_speckle"][kind] for kind in ("pairs", "colours"))
+    outliers = found["with_speckle"]["outliers"]
     strength = [(one["stiffness"], one["contrast"]) for one in pairs]
     assert strength == sorted(strength) and len(set(strength)) == len(strength) > 1
-    pair, last = pairs[fit_auto.first_alike(pairs)], outliers[fit_auto.first_alike(outliers)]
-    for name in ("contrast", "stiffness"):
-        assert pair[name] == last[name] == found["chosen"][name]
-    assert last["outlier"] == found["chosen"]["outlier"]
-    # A best one at the border of what was tried would say that too little was.
-    assert pair["contrast"] not in (pairs[0]["contrast"], pairs[-1]["contrast"])
-    assert pair["stiffness"] not in (pairs[0]["stiffness"], pairs[-1]["stiffness"])
+    for tried, names in (
+        (pairs, ("contrast", "stiffness")),
+        (colours, ("colour",)),
+        (outliers, ("outlier",)),
+    ):
+        first = tried[fit_auto.first_alike(tried)]
+        for name in names:
+            assert first[name] == chosen[name]
+            # A best one at the border of what was tried would say that too little was.
+            values = {one[name] for one in tried}
+            assert min(values) < chosen[name] < max(values)
 
 
 def test_what_the_library_has_by_default_does_not_guide_the_fit(network, tmp_path, monkeypatch):
@@ -286,20 +291,30 @@ def test_what_the_library_has_by_default_does_not_guide_the_fit(network, tmp_pat
     tried = []
 
     def judge(*arguments):
-        policy = arguments[-1]
-        tried.append(getattr(policy, "sparsity", None))
+        policy = arguments[4].sparsity
+        if isinstance(policy, isvs.AutoLevel):
+            tried.append(policy)
         return {"score": float(len(tried)), "accuracy": {}}
 
     monkeypatch.setattr(fit_auto, "score", judge)
     out = tmp_path / "auto.json"
     options = ["--dataset", few, "--limit", "8", "--out", str(out)]
     assert main(["fit-auto", *network, *options]) == 0
-    pairs = tried[1 : 1 + len(fit_auto.CONTRASTS) * len(fit_auto.STIFFNESSES)]
-    assert all(policy.speckle is None for policy in pairs)  # and so `outlier` has no part
-    last = json.loads(out.read_text())["chosen"]
-    assert (last["contrast"], last["stiffness"]) == (pairs[-1].contrast, pairs[-1].stiffness)
-    assert [policy.outlier for policy in tried[-len(fit_auto.OUTLIERS) :]] == [*fit_auto.OUTLIERS]
-    assert last["outlier"] == fit_auto.OUTLIERS[-1]
+    pairs = tried[: len(fit_auto.CONTRASTS) * len(fit_auto.STIFFNESSES)]
+    colours = tried[len(pairs) :][: len(fit_auto.COLOURS)]
+    outliers = tried[len(pairs) + len(colours) :]
+    assert all(policy.speckle is None for policy in pairs + colours)  # `outlier` has no part
+    assert {policy.colour for policy in pairs} == {1.0}
+    assert [policy.colour for policy in colours] == [*fit_auto.COLOURS]
+    assert [policy.outlier for policy in outliers] == [*fit_auto.OUTLIERS]
+    assert json.loads(out.read_text())["chosen"] == {
+        "contrast": pairs[-1].contrast,
+        "stiffness": pairs[-1].stiffness,
+        "colour": fit_auto.COLOURS[-1],
+        "quiet": pairs[0].quiet,
+        "quiet_grey": pairs[0].quiet_grey,
+        "outlier": fit_auto.OUTLIERS[-1],
+    }
 
 
 @pytest.mark.parametrize(("scores", "chosen"), [((70, 79.4, 79.6, 80), 2), ((80, 79.6), 0)])

@@ -126,6 +126,25 @@ def test_strong_noise_is_not_taken_for_speckle():
     np.testing.assert_allclose(SMOOTH(image, loosely), isvs.remove_speckle(image), atol=1e-4)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+def test_colour_is_tied_stiffer_than_brightness(channels):
+    """Where all is tied, the mean of the channels and what differs from it go through two dense solves."""
+    side = 12
+    noisy = hills(1, side, channels)[0] + gaussian_noise(0.1, (side, side, channels))
+    policy = isvs.AutoLevel(1e6, stiffness=1.5, colour=4.0, quiet_grey=0.01, speckle=None)
+    chain = 2 * np.eye(side) - np.eye(side, k=1) - np.eye(side, k=-1)
+    chain[0, 0] = chain[-1, -1] = 1
+    laplacian = np.kron(chain, np.eye(side)) + np.kron(np.eye(side), chain)
+
+    def solve(stiffness, image):
+        flat = image.reshape(side * side, -1).astype(np.float64)
+        return np.linalg.solve(np.eye(side * side) + stiffness * laplacian, flat)
+
+    mean = noisy.mean(-1, keepdims=True)
+    tied = solve(1.5, mean) + solve(6.0, noisy - mean)
+    np.testing.assert_allclose(SMOOTH(noisy, policy), tied.reshape(noisy.shape), atol=2e-5)
+
+
 def test_stiffness_rises_from_quiet_to_its_value():
     policy = isvs.AutoLevel(stiffness=4.0, quiet=0.01, quiet_grey=0.03)
     sigma = jnp.array([0.0, 0.01, 0.015, 0.02, 0.05])
@@ -212,15 +231,19 @@ def test_bad_input_is_explained(images):
         isvs.smooth(images, "auto", solver=isvs.LBI())
     with pytest.raises(ValueError, match=r'"unrolled" needs solver=isvs.LBI\(...\)'):
         isvs.smooth(images, "auto", gradient="unrolled")
-    for name in ("contrast", "stiffness", "quiet", "quiet_grey", "outlier"):
+    for name in ("contrast", "stiffness", "colour", "quiet", "quiet_grey", "outlier"):
         for wrong in (0, -0.1, float("nan"), float("inf")):
             with pytest.raises(ValueError, match=f"{name} must be above 0 and finite, got"):
                 isvs.AutoLevel(**{name: wrong})
     for wrong in (0, -1.0, math.nan):
         with pytest.raises(ValueError, match="limit must be above 0, got"):
             isvs.AutoLevel(limit=wrong)
-    with pytest.raises(ValueError, match="stiffness must be at most 10000, got 20000"):
+    with pytest.raises(ValueError, match=r"at most 10000, got 20000\.0 and 2\.0"):
         isvs.AutoLevel(stiffness=20000.0)
+    with pytest.raises(
+        ValueError, match=r"times colour, must be at most 10000, got 1\.0 and 20000"
+    ):
+        isvs.AutoLevel(colour=20000.0)
     with pytest.raises(TypeError, match=r"speckle must be isvs.Speckle\(...\) or None, got True"):
         isvs.AutoLevel(speckle=True)
     with pytest.raises(TypeError, match=r"solver must be isvs.Flow\(...\), got LBI"):

@@ -104,7 +104,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         default=0.6,
         metavar="S",
         help="the level, from 0 (flat) to 1 (the picture itself), default %(default)s; or auto: remove noise, as much "
-        "as there is",
+        "as there is, in pictures of any size; spots too, unless pixels are fully transparent",
     )
     smooth.add_argument(
         "-o",

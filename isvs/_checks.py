@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Beyond this a solve takes thousands of sweeps, and single precision no longer tells it from a rigid tie.
+# Beyond this a solve takes thousands of sweeps, and single precision no longer gets it right.
 STIFFEST = 1e4
 
 
@@ -36,11 +36,14 @@ def sparsity(value: Any, batch: tuple[int, ...]) -> jax.Array:
     _all_inside(
         known, (known >= 0) & (known <= 1), "sparsity must lie in [0, 1] (0 = flat, 1 = original)"
     )
-    return _over_batch("sparsity", value, batch)
+    return _over_batch("sparsity", value, batch).astype(jnp.float32)
 
 
 def stiffness(value: Any, batch: tuple[int, ...]) -> jax.Array | None:
-    """Returns float32 stiffness broadcast to the batch axes; None if it is known to be infinite everywhere."""
+    """Returns stiffness broadcast to the batch axes; None if it is known to be infinite everywhere.
+
+    What is known and outside fails; what is traced is brought to the nearest end, but for infinity.
+    """
     known = _known("stiffness", value)
     _all_inside(
         known,
@@ -48,7 +51,11 @@ def stiffness(value: Any, batch: tuple[int, ...]) -> jax.Array | None:
         f"stiffness must lie in [0, {STIFFEST:g}] or be infinite (rigid)",
     )
     springs = _over_batch("stiffness", value, batch)
-    return None if known.size and np.isinf(known).all() else springs
+    if known.size and np.isinf(known).all():
+        return None
+    if known.size:
+        return springs
+    return jnp.where(springs == jnp.inf, springs, jnp.clip(springs, 0, STIFFEST))
 
 
 def _known(name: str, value: Any) -> np.ndarray:
@@ -69,7 +76,9 @@ def _all_inside(known: np.ndarray, inside: np.ndarray, expected: str) -> None:
 
 
 def _over_batch(name: str, value: Any, batch: tuple[int, ...]) -> jax.Array:
-    array = jnp.asarray(value, jnp.float32)
+    """The numbers for each image, float32 or finer."""
+    array = jnp.asarray(value)
+    array = array.astype(jnp.promote_types(array.dtype, jnp.float32))
     try:
         fits = np.broadcast_shapes(array.shape, batch) == batch
     except ValueError:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
 
-from isvs.automatic import AutoLevel
+from isvs.automatic import AutoLevel, settle
+from isvs.noise import noise_level
 from isvs.scale_space import LEVELS, ScaleSpace, encode
 from isvs.smoothing import smooth
 
@@ -46,6 +47,7 @@ _SHAPES_KEPT = 16
 _compiled_shapes: set[tuple[int, ...]] = set()
 _at = jax.jit(ScaleSpace.at)
 _clean = jax.jit(smooth, static_argnums=1)
+_settle = jax.jit(settle, static_argnums=2)
 
 
 class PictureError(Exception):
@@ -165,12 +167,13 @@ def cleaned(picture: Picture) -> Picture:
       PictureError: there is not enough memory.
     """
     images, hidden = _floats(picture)
-    images[hidden] = -1  # farther from every colour than noise can be, and so never tied to one
     policy = AutoLevel(limit=math.inf)
-    if hidden.any():
-        policy = dataclasses.replace(policy, speckle=None)
     with _memory_errors():
-        return _redrawn(picture, _clean(images, policy), hidden)
+        if not hidden.any():
+            return _redrawn(picture, _clean(images, policy), hidden)
+        sigma = noise_level(np.where(hidden[..., None], np.float32(np.nan), images))
+        images[hidden] = -1  # farther from every colour than noise can be, and so never tied to one
+        return _redrawn(picture, _settle(images, sigma, policy), hidden)
 
 
 def _floats(picture: Picture) -> tuple[np.ndarray, np.ndarray]:

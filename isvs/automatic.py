@@ -17,12 +17,12 @@ from isvs.speckle import Speckle, checked, remove_speckle, remove_spots
 from isvs.stiffness import relax
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoLevel:
     """How ``isvs.smooth(images, "auto")`` chooses.
 
-    The constants are fitted by ``python -m eval.cleaning fit-auto``, all but `limit`: small images are
-    within it.
+    The constants are fitted by ``python -m eval.cleaning fit-auto``, all but `limit`, which small images are within,
+    the speckle rule's own and the solver.
 
     An edge is in the support if it enters by the time ``1 / (contrast * sigma)``, with `sigma` the noise of the image:
     a time is the inverse of a contrast, so that the rule says how far an edge must stand out from the noise, and is the
@@ -66,8 +66,8 @@ class AutoLevel:
     def __post_init__(self) -> None:
         for name in ("contrast", "stiffness", "colour", "quiet", "quiet_grey", "outlier"):
             _checks.positive(name, getattr(self, name))
-        if not self.limit > 0:
-            raise ValueError(f"limit must be above 0, got {self.limit!r}")
+        if self.limit != math.inf:
+            _checks.positive("limit", self.limit)
         stiffest = self.stiffness * max(self.colour, 1)
         if stiffest > _checks.STIFFEST:
             raise ValueError(
@@ -95,12 +95,15 @@ class AutoLevel:
 def clean(images: jax.Array, policy: AutoLevel) -> jax.Array:
     """Checked images, cleaned as the policy says."""
     spotless, sigma = despeckle(images, policy)
-    shape = images.shape[-3:]
-    hopeless = policy._within_limit(sigma, shape) == 0
-    images = jnp.where(hopeless[..., None, None, None], images, spotless)
+    hopeless = policy._within_limit(sigma, images.shape[-3:]) == 0
+    return settle(jnp.where(hopeless[..., None, None, None], images, spotless), sigma, policy)
+
+
+def settle(images: jax.Array, sigma: jax.Array, policy: AutoLevel) -> jax.Array:
+    """Images with noise of a level ``[...]``, smoothed as the policy says; what it says of speckle is done already."""
     choose = functools.partial(_ties, contrast=policy.contrast, solver=policy.solver)
     down, right = batchwise(choose, images, sigma, trailing=3, results=[2, 2])
-    stiffness = policy.choose(sigma, shape)
+    stiffness = policy.choose(sigma, images.shape[-3:])
     tied = _tie_by_colour(images, down, right, stiffness, policy.colour)
     # Turned to brightness and colour and back, an image would not stay as it is to the bit.
     return jnp.where((stiffness > 0)[..., None, None, None], tied, images)

@@ -27,7 +27,7 @@ def noise_level(images: Any) -> jax.Array:
     the estimate is then of the image itself, and counts fine texture as noise.
 
     Args:
-      images: float ``[..., H, W, C]``.
+      images: float ``[..., H, W, C]``. Pixels that are not a number do not count.
 
     Returns:
       float ``[...]``, in the units of the images (float32, or float64 for float64 images); zero for images of one row
@@ -60,13 +60,14 @@ def _noise_level(images: jax.Array) -> jax.Array:
 
 
 def _median(values: jax.Array) -> jax.Array:
-    """The lower median of values ``[n]`` that are not negative.
+    """The lower median of values ``[n]`` that are not negative; those that are not a number do not count.
 
-    Found by bisection on the bits of the floats, which sort like integers: 31 counts in place of a sort.
+    Found by bisection on the bits of the floats, which sort like integers: 31 counts in place of a sort. Those of what
+    is not a number come last.
     """
     fixed = jax.lax.stop_gradient(values)
     bits = jax.lax.bitcast_convert_type(fixed.astype(jnp.float32), jnp.int32)
-    half = (values.shape[0] + 1) // 2
+    half = (jnp.sum(~jnp.isnan(fixed)) + 1) // 2
 
     def settle(turn: jax.Array, found: jax.Array) -> jax.Array:
         candidate = found | (1 << (_FLOAT_BITS - 1 - turn))

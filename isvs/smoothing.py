@@ -41,7 +41,8 @@ def smooth(
         ``"auto"``, short for `isvs.AutoLevel()`, cleans instead: it removes speckle, and smooths an image as much as
         its noise asks for: a clean one not at all, nor a large one in strong noise.
       stiffness: of what ties the pixels of a region, in [0, 1e4] or infinite: with infinity, the paper's projection,
-        they all become their mean; finite ties keep what varies slowly. A number or an array, like `sparsity`.
+        they all become their mean; finite ties keep what varies slowly. A number or an array, like `sparsity`; a traced
+        one that is outside is brought to the nearest end.
       speckle: `isvs.Speckle()` removes spots of a few pixels first, however high their contrast, as
         `isvs.remove_speckle` does.
       solver: `isvs.Flow`, the limit dynamics, or `isvs.LBI`, the paper's iteration literally (much slower). By default

@@ -42,6 +42,7 @@ def remove_speckle(images: Any, speckle: Speckle = Speckle()) -> jax.Array:
     In a channel, neighbouring pixels that differ by less than `contrast` are joined. A region of at most `area` pixels
     then differs from all its neighbours by `contrast` or more: it takes the mean of those that are not speckle
     themselves. Everything else stays as it is, bit for bit, and so does a spot with nothing but speckle around it.
+    Pixels that are not a number are joined to nothing, and so are speckle.
 
     Differentiable, with the choice of pixels held fixed.
 

@@ -42,20 +42,24 @@ def _relax(images: jax.Array, down: jax.Array, right: jax.Array, stiffness: jax.
     *batch, height, width, channels = images.shape
     count = math.prod(batch)
     dtype = jnp.promote_types(images.dtype, jnp.float32)
+    # Under `shard_map` the loop wants it to vary over the devices as the images do.
+    stiffness = stiffness.astype(dtype) + jnp.zeros_like(images[..., 0, 0, 0], dtype)
     solved = map_blocks(
         _solve_block,
         images.reshape(count, height, width, channels).astype(dtype),
         down.reshape(count, height - 1, width),
         right.reshape(count, height, width - 1),
-        stiffness.reshape(count).astype(dtype),
+        stiffness.reshape(count),
         block_pixels=_BLOCK_PIXELS,
     )
-    return jnp.moveaxis(solved, 1, -1).reshape(images.shape).astype(images.dtype)
+    known = ~jnp.isnan(stiffness)[..., None, None, None]
+    return jnp.where(known, jnp.moveaxis(solved, 1, -1).reshape(images.shape), jnp.nan).astype(
+        images.dtype
+    )
 
 
 def _solve_block(x: jax.Array, down: jax.Array, right: jax.Array, stiffness: jax.Array) -> Any:
     """Planes ``[b, C, H, W]`` with their ties and stiffness ``[b]``."""
-    down, right = down.astype(x.dtype), right.astype(x.dtype)
     mu = stiffness[:, None, None, None]
 
     def matrix(u: jax.Array) -> jax.Array:
@@ -68,8 +72,10 @@ def _solve_block(x: jax.Array, down: jax.Array, right: jax.Array, stiffness: jax
 
 
 def _tied_laplacian(u: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
+    # Not by a product: what is not a number must not cross an edge that ties nothing.
     return grid.adjoint(
-        down[None] * grid.difference_down(u), right[None] * grid.difference_right(u)
+        jnp.where(down[None], grid.difference_down(u), 0),
+        jnp.where(right[None], grid.difference_right(u), 0),
     )
 
 

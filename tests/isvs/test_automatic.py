@@ -131,7 +131,7 @@ def test_colour_is_tied_stiffer_than_brightness(channels):
     """Where all is tied, the mean of the channels and what differs from it go through two dense solves."""
     side = 12
     noisy = hills(1, side, channels)[0] + gaussian_noise(0.1, (side, side, channels))
-    policy = isvs.AutoLevel(1e6, stiffness=1.5, colour=4.0, quiet_grey=0.01, speckle=None)
+    policy = isvs.AutoLevel(contrast=1e6, stiffness=1.5, colour=4.0, quiet_grey=0.01, speckle=None)
     chain = 2 * np.eye(side) - np.eye(side, k=1) - np.eye(side, k=-1)
     chain[0, 0] = chain[-1, -1] = 1
     laplacian = np.kron(chain, np.eye(side)) + np.kron(np.eye(side), chain)
@@ -236,8 +236,10 @@ def test_bad_input_is_explained(images):
             with pytest.raises(ValueError, match=f"{name} must be above 0 and finite, got"):
                 isvs.AutoLevel(**{name: wrong})
     for wrong in (0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="limit must be above 0, got"):
+        with pytest.raises(ValueError, match="limit must be above 0 and finite, got"):
             isvs.AutoLevel(limit=wrong)
+    with pytest.raises(TypeError, match="limit must be a Python number, got str"):
+        isvs.AutoLevel(limit="8")
     with pytest.raises(ValueError, match=r"at most 10000, got 20000\.0 and 2\.0"):
         isvs.AutoLevel(stiffness=20000.0)
     with pytest.raises(

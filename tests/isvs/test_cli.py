@@ -155,6 +155,21 @@ def test_cleaning_is_not_moved_by_hidden_colours(tmp_path: Path) -> None:
     assert (results[0] != pixels[:, 4:]).any()
 
 
+def test_hidden_pixels_do_not_hide_the_noise() -> None:
+    """Three quarters of it are hidden: what can be seen is cleaned like a picture of its own."""
+    noise_of = np.random.default_rng(0).normal(scale=20, size=(48, 24, 3))
+    across = np.linspace(60, 200, 24)[:, None]
+    pixels = np.rint(across + noise_of).clip(0, 255).astype(np.uint8)
+    alpha = np.full((48, 24), 255, np.uint8)
+    alpha[12:] = 0
+    found = _pictures.cleaned(_pictures.Picture(pixels, alpha)).pixels
+    np.testing.assert_array_equal(found[12:], pixels[12:])
+    policy = isvs.AutoLevel(limit=np.inf, speckle=None)
+    alone = 255 * np.asarray(isvs.smooth((pixels[:12] / 255).astype(np.float32), policy))
+    assert np.abs(found[:12] - alone).max() < 1
+    assert np.abs(alone - pixels[:12]).mean() > 5
+
+
 def test_a_picture_that_is_all_hidden_stays(tmp_path: Path) -> None:
     image = photo("RGBA")
     image.putalpha(0)

@@ -85,6 +85,14 @@ def test_edges_and_impulses_hardly_matter():
     assert float(isvs.noise_level(image)) == pytest.approx(0.05, rel=0.1)
 
 
+def test_what_is_not_a_number_does_not_count():
+    image = 0.5 + gaussian_noise(0.05, (24, 24, 3))
+    spoilt = image.copy()
+    spoilt[15:] = np.nan
+    np.testing.assert_allclose(isvs.noise_level(spoilt), isvs.noise_level(image[:15]), rtol=1e-6)
+    assert np.isnan(isvs.noise_level(np.full((4, 4, 3), np.nan, np.float32)))
+
+
 def test_jit_vmap_and_half_precision_agree():
     images = 0.5 + gaussian_noise(0.1, (3, 2, 8, 8, 3))
     plain = isvs.noise_level(images)

@@ -155,6 +155,56 @@ def test_eight_devices_are_one(space, axes):
     assert result.sharding.spec[0] == "batch"
 
 
+@pytest.mark.parametrize("inside", ["a constant", "an argument"])
+def test_one_stiffness_for_all_under_shard_map(space, inside):
+    mesh = jax.make_mesh((8,), ("batch",), axis_types=(AxisType.Auto,))
+    weights = jax.random.normal(jax.random.key(0), space.images.shape)
+
+    def pull(space, weights, mu):
+        mu = 5.0 if inside == "a constant" else mu
+
+        def read(images):
+            return isvs.ScaleSpace(images, space.down, space.right).at(0.5, stiffness=mu)
+
+        values, back = jax.vjp(read, space.images)
+        return values, back(weights)[0]
+
+    split, whole = PartitionSpec("batch"), PartitionSpec()
+    spread = jax.shard_map(pull, mesh=mesh, in_specs=(split, split, whole), out_specs=split)
+    results = jax.jit(spread)(space, weights, jnp.float32(5))
+    for ours, alone in zip(results, pull(space, weights, 5.0), strict=True):
+        np.testing.assert_allclose(ours, alone, atol=5e-6)
+
+
+def test_traced_stiffness_is_brought_into_its_range(space):
+    """What cannot be seen to be wrong must not come out as something that looks right."""
+    wild, tame = (
+        traced_at(space, jnp.float32(mu))
+        for mu in ([-1, 1e6, 1e9, -np.inf, np.inf, 2, 3e38, 0], [0, 1e4, 1e4, 0, np.inf, 2, 1e4, 0])
+    )
+    np.testing.assert_array_equal(wild, tame)
+    unknown = traced_at(space, jnp.where(MIXED == 5, jnp.nan, MIXED))
+    np.testing.assert_array_equal(jnp.isnan(unknown).all((1, 2, 3)), MIXED == 5)
+
+
+def test_stiffness_is_as_precise_as_the_images():
+    images, down, right = random_ties((5, 6, 2))
+    with jax.enable_x64(True):
+        found = tied_space(images.astype(np.float64), down, right).at(0.5, stiffness=0.1)
+        expected = oracles.dense_springs(images, down, right, 0.1)
+        np.testing.assert_allclose(np.asarray(found), expected, atol=1e-11)
+
+
+def test_what_is_not_a_number_stays_within_its_region(space):
+    """As with the means."""
+    spoilt = isvs.ScaleSpace(space.images.at[:, 4, 4].set(jnp.nan), space.down, space.right)
+    for stiffness in (np.inf, 3.0):
+        left = ~jnp.isnan(spoilt.at(0.5, stiffness=stiffness)).any(-1)
+        labels = space.regions(0.5)
+        np.testing.assert_array_equal(left, labels != labels[:, 4:5, 4:5])
+        assert 0.02 < left.mean() < 1
+
+
 def test_half_precision_solves_in_single(space):
     half = isvs.ScaleSpace(space.images.astype(jnp.bfloat16), space.down, space.right)
     single = isvs.ScaleSpace(half.images.astype(jnp.float32), space.down, space.right)

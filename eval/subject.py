@@ -94,12 +94,13 @@ class Subject:
         """What the method makes of test images: smoothed, or blurred for blur models."""
         return self.method.preprocess({"image": images})
 
+    def scale_space(self, images: jax.Array) -> isvs.ScaleSpace:
+        """Every level of what `defend` does to images; where it has levels."""
+        return self.method.scale_space(images)
+
     def defend_at(self, space: isvs.ScaleSpace, level: float) -> jax.Array:
-        """The same at another level, of images whose scale space is known; where it has levels."""
-        batch = {"image": space.images}
-        if self.method.test_codes:  # else the method finds other edges than the images have
-            batch |= {"down": space.down, "right": space.right}
-        return self.method.smooth(batch, level)
+        """What `defend` would make of the images at another level of their `scale_space`."""
+        return self.method.at(space, level)
 
     def draws(self, options: Options) -> int:
         """Passes to average over; one is enough for networks without chance."""

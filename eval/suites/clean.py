@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import jax
 
-import isvs
 from eval.preprocessing import PAPER
 from eval.results import Cell
 from eval.suites.base import Cells, Judge, Task, columns, image_keys, no_summary, pixels
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 summarise = no_summary
 _SUITE = _NAME = "clean"
 
-_encode = jax.jit(isvs.encode)
-
 
 def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task]:
     """One pass: an image's scale space is made once and read at every level."""
@@ -28,7 +25,7 @@ def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task
         for level in (_levels(cell, options) if _has_levels(cell) else (cell,))
     )
 
-    at_level = jax.jit(subject.defend_at)
+    encode, at_level = jax.jit(subject.scale_space), jax.jit(subject.defend_at)
 
     def measure(batch: "Batch", wanted: Cells) -> dict[str, jax.Array]:
         keys = image_keys(options.seed, _SUITE, batch["index"])
@@ -36,7 +33,7 @@ def tasks(subject: "Subject", options: "Options", judge: Judge) -> Iterable[Task
         levels = [cell for cell in wanted if _has_levels(cell)]
         others = [cell for cell in wanted if cell not in levels]
         right = judge.each(others, keys, images, batch["label"])
-        space = _encode(images) if levels else None
+        space = encode(images) if levels else None
         for cell in levels:
             right[cell.key] = judge.bare(keys, at_level(space, cell.sparsity), batch["label"])
         return right

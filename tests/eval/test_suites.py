@@ -89,18 +89,24 @@ def test_the_judge_preprocesses_before_the_network(subject, options, monkeypatch
     assert [found[cell.key].tolist() for cell in cells] == np.eye(4, dtype=bool).tolist()
 
 
-def test_levels_are_read_in_the_way_of_the_method(subject, images):
+def test_levels_are_read_in_the_way_of_the_method(subject, images, monkeypatch):
     soft = dataclasses.replace(subject.method, stiffness=2.0, speckle=isvs.Speckle(area=1))
     own = dataclasses.replace(subject, method=soft)
     small = images[:1, :8, :8]
 
     @jax.jit
     def both(images):
-        return own.defend(images), own.defend_at(isvs.encode(images), subject.sparsity)
+        return own.defend(images), own.defend_at(own.scale_space(images), subject.sparsity)
 
     np.testing.assert_allclose(*both(small), atol=1e-6)
     rigid = isvs.encode(small).at(subject.sparsity)
     assert jnp.abs(both(small)[1] - rigid).max() > 1e-3
+    # Other levels are read, and not solved for.
+    space = own.scale_space(small)
+    expected = isvs.smooth(small, 0.3, stiffness=2.0, speckle=isvs.Speckle(area=1))
+    for name in ("encode", "smooth"):
+        monkeypatch.delattr(isvs, name)
+    np.testing.assert_allclose(own.defend_at(space, 0.3), expected, atol=1e-6)
 
 
 def test_random_networks_are_judged_by_their_mean_answer():

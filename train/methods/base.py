@@ -131,6 +131,14 @@ class Method:
         """A batch's images at a level, see `at_level`; as in the paper unless the method says how."""
         return at_level(batch, level)
 
+    def scale_space(self, images: jax.Array) -> isvs.ScaleSpace:
+        """All levels of test images: `at` the level `sparsity` it has what `preprocess` makes of them."""
+        return isvs.encode(images)
+
+    def at(self, space: isvs.ScaleSpace, level: Any) -> jax.Array:
+        """Test images at a level of their `scale_space`."""
+        return space.at(level)
+
     def preprocess(self, batch: Batch) -> jax.Array:
         """Test images as the method would have them: smoothed at `sparsity`."""
         return self.smooth(batch, self.sparsity)

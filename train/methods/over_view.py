@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+import isvs
 from train.methods.base import Batch, Method, Predict, Spec
 
 
@@ -71,6 +72,14 @@ class OverView(Method):
     def smooth(self, batch: Batch, level: Any) -> jax.Array:
         """The view's."""
         return self.base.smooth(batch, level)
+
+    def scale_space(self, images: jax.Array) -> isvs.ScaleSpace:
+        """The view's."""
+        return self.base.scale_space(images)
+
+    def at(self, space: isvs.ScaleSpace, level: Any) -> jax.Array:
+        """The view's."""
+        return self.base.at(space, level)
 
     def preprocess(self, batch: Batch) -> jax.Array:
         """The view's."""

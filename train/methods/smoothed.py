@@ -45,6 +45,15 @@ class Smoothed(Method):
         """With the method's own ties, speckle removed first."""
         return at_level(batch, level, stiffness=self.stiffness, speckle=self.speckle)
 
+    def scale_space(self, images: jax.Array) -> isvs.ScaleSpace:
+        """Of the images without their speckle."""
+        rule = self.speckle
+        return isvs.encode(images if rule is None else isvs.remove_speckle(images, rule))
+
+    def at(self, space: isvs.ScaleSpace, level: Any) -> jax.Array:
+        """With the method's own ties."""
+        return space.at(level, stiffness=self.stiffness)
+
     def preprocess(self, batch: Batch) -> jax.Array:
         """As `isvs.smooth` has it, whether or not the batch has codes."""
         return self.smooth(batch if self.test_codes else {"image": batch["image"]}, self.sparsity)

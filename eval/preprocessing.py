@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Function = Callable[[jax.Array], jax.Array]
 
 BARE, PAPER, SOFT, AUTO = "none", "paper", "soft", "auto"
-_SOFT_SPARSITY, _SOFT_STIFFNESS = 0.4, 5.0
+_SOFT_SPARSITY, _SOFT_STIFFNESS, _SOFT_SPECKLE = 0.4, 5.0, isvs.Speckle()
 
 
 def _unchanged(images: jax.Array) -> jax.Array:
@@ -29,7 +29,7 @@ def _unchanged(images: jax.Array) -> jax.Array:
 
 
 def _soft(images: jax.Array) -> jax.Array:
-    return isvs.smooth(images, _SOFT_SPARSITY, stiffness=_SOFT_STIFFNESS, speckle=isvs.Speckle())
+    return isvs.smooth(images, _SOFT_SPARSITY, stiffness=_SOFT_STIFFNESS, speckle=_SOFT_SPECKLE)
 
 
 def _automatic(images: jax.Array) -> jax.Array:
@@ -54,3 +54,9 @@ def build(name: str, subject: "Subject") -> Function:
 def sparsity(name: str, subject: "Subject") -> float | None:
     """The level at which it smooths; None where there is none, or not one for all images."""
     return {PAPER: subject.sparsity, SOFT: _SOFT_SPARSITY}.get(name)
+
+
+def definition(name: str) -> str | None:
+    """The constants of the library that its numbers depend on; None where the run has all of them."""
+    soft = f"level {_SOFT_SPARSITY}, stiffness {_SOFT_STIFFNESS}, {_SOFT_SPECKLE}"
+    return {SOFT: soft, AUTO: repr(isvs.AutoLevel())}.get(name)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import isvs
-from eval import suites
+from eval import preprocessing, suites
 from eval.bench_table import write_json
 from eval.options import Options
 from eval.results import Results, Row, accuracy
@@ -71,9 +71,14 @@ def claim(folder: Path, subject: Subject, options: Options, arguments: list[str]
     content = describe(subject, options, arguments)
     if path.is_file():
         old = json.loads(path.read_text(encoding="utf-8"))
+        before = old.get("columns", {})
+        both = before.keys() & content["columns"].keys()  # the others may be measured later
         changed = [
             f"{name}: was {was!r}, now {now!r}"
-            for name, was, now in _differences(old["identity"], content["identity"])
+            for name, was, now in (
+                *_differences(old["identity"], content["identity"]),
+                *_differences(*({n: of[n] for n in both} for of in (before, content["columns"]))),
+            )
         ]
         if changed:
             raise ValueError(
@@ -83,6 +88,7 @@ def claim(folder: Path, subject: Subject, options: Options, arguments: list[str]
         # More suites may be asked for later: the page shows the command that came first.
         for key in ("command", "run"):
             content[key] = old.get(key, content[key])
+        content["columns"] = before | content["columns"]
     write_json(path, content)
     return str(content["run"])
 
@@ -112,6 +118,7 @@ def describe(subject: Subject, options: Options, arguments: list[str]) -> dict[s
             name: getattr(options, name)
             for name in ("budget", "pgd_steps", "apgd_steps", "queries", "restarts", "epsilon_unit")
         },
+        "columns": {name: preprocessing.definition(name) for name in options.preprocess},
         "identity": {
             "weights": subject.weights_digest,
             "data": dataset.test.fingerprint,

@@ -1,11 +1,17 @@
 """`python -m eval.main` as a user meets it, also when it is killed."""
 
+import dataclasses
+import functools
 import json
 import shutil
 
 import pytest
 
+import isvs
 from eval import main as program
+from eval import runner
+from eval.options import Options
+from eval.subject import open_subject
 
 
 def rows_of(folder):
@@ -161,6 +167,17 @@ def test_other_options_are_refused_and_named(whole, run, capsys):
     text = capsys.readouterr().err
     assert "holds another evaluation" in text and "seed: was 0, now 7" in text
     assert (whole / "results.jsonl").read_bytes() == before
+
+
+def test_other_constants_of_a_column_are_refused_and_named(run, tmp_path, monkeypatch):
+    options = Options(run=run, preprocess=("none", "auto")).filled()
+    subject = open_subject(options)
+    runner.claim(tmp_path, subject, dataclasses.replace(options, preprocess=("none",)), [])
+    runner.claim(tmp_path, subject, options, [])  # a column more
+    monkeypatch.setattr(isvs, "AutoLevel", functools.partial(isvs.AutoLevel, contrast=7.0))
+    runner.claim(tmp_path, subject, dataclasses.replace(options, preprocess=("none",)), [])
+    with pytest.raises(ValueError, match=r"auto: was 'AutoLevel\(.*, now 'AutoLevel\(contrast=7"):
+        runner.claim(tmp_path, subject, options, [])
 
 
 def test_an_unreadable_results_file_is_left_alone(whole, command, tmp_path):

@@ -44,6 +44,10 @@ def run(options: AutoFitOptions) -> Path:
     train = in_memory(
         open_source(options.dataset, data_dir=options.data_dir).train, options.dataset
     )
+    if train.images.shape[-1] != len(_LUMINANCE):
+        raise ValueError(
+            f"--dataset: expected colour images, got {train.images.shape[-1]} channel(s)"
+        )
     count = min(options.limit, len(train))
     batches = list(last_batches(train, count, options.batch_size))
     smooth_noise = [_without_speckle(batch) for batch in batches]

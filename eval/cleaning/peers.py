@@ -27,7 +27,7 @@ class Peer:
     """A denoiser and the settings that are tried.
 
     Attributes:
-        denoise: of one image, float ``[H, W, C]``, and a setting by keywords.
+        denoise: of one image, float ``[H, W, C]`` or, in grey, ``[H, W]``, and a setting by keywords.
         settings: from weak to strong.
     """
 
@@ -36,7 +36,9 @@ class Peer:
 
 
 def _total_variation(image: Floats, weight: float) -> Floats:
-    return skimage.restoration.denoise_tv_chambolle(image, weight, channel_axis=-1)
+    return skimage.restoration.denoise_tv_chambolle(
+        image, weight, channel_axis=_channel_axis(image)
+    )
 
 
 def _non_local_means(image: Floats, h: float) -> Floats:
@@ -51,7 +53,7 @@ def _non_local_means(image: Floats, h: float) -> Floats:
         h=h * sigma,
         sigma=sigma,
         fast_mode=True,
-        channel_axis=-1,
+        channel_axis=_channel_axis(image),
     )
 
 
@@ -61,20 +63,24 @@ def _wavelet(image: Floats, method: str, sigma: float) -> Floats:
         image,
         sigma=sigma * _estimated_noise(image),
         method=method,
-        convert2ycbcr=image.shape[-1] == 3,
-        channel_axis=-1,
+        convert2ycbcr=image.ndim == 3 and image.shape[-1] == 3,
+        channel_axis=_channel_axis(image),
         rescale_sigma=True,
     )
 
 
 def _median(image: Floats) -> Floats:
-    return scipy.ndimage.median_filter(image, (3, 3, 1))
+    return scipy.ndimage.median_filter(image, (3, 3, 1)[: image.ndim])
 
 
 def _bilateral(image: Floats, sigma_color: float) -> Floats:
     return skimage.restoration.denoise_bilateral(
-        image, sigma_color=sigma_color, sigma_spatial=1, channel_axis=-1
+        image, sigma_color=sigma_color, sigma_spatial=1, channel_axis=_channel_axis(image)
     )
+
+
+def _channel_axis(image: Floats) -> int | None:
+    return -1 if image.ndim == 3 else None
 
 
 def _estimated_noise(image: Floats) -> float:
@@ -83,7 +89,9 @@ def _estimated_noise(image: Floats) -> float:
             "ignore", RuntimeWarning
         )  # a black image has no coefficients to go by
         sigma = float(
-            skimage.restoration.estimate_sigma(image, channel_axis=-1, average_sigmas=True)
+            skimage.restoration.estimate_sigma(
+                image, channel_axis=_channel_axis(image), average_sigmas=True
+            )
         )
     return sigma if math.isfinite(sigma) else 0.0
 
@@ -110,8 +118,9 @@ PEERS: dict[str, Peer] = {
 def denoise(name: str, setting: Setting, images: Floats) -> NDArray[np.float32]:
     """Denoises ``[B, H, W, C]`` one by one; what overshoots is cut to [0, 1], as a picture would be."""
     one = functools.partial(PEERS[name].denoise, **setting)
-    cleaned = [np.clip(one(image), 0, 1).astype(np.float32) for image in images]
-    return np.stack(cleaned) if cleaned else np.zeros(images.shape, np.float32)
+    pictures = images[..., 0] if images.shape[-1] == 1 else images
+    cleaned = [np.clip(one(image), 0, 1).astype(np.float32) for image in pictures]
+    return np.stack(cleaned).reshape(images.shape) if cleaned else np.zeros_like(images, np.float32)
 
 
 class Pool:

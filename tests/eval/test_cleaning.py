@@ -374,6 +374,22 @@ def test_peers_remove_noise_and_bear_flat_images(name):
     for value in (0.0, 0.5, 1.0):
         flat = np.full((1, 32, 32, 3), value, np.float32)
         np.testing.assert_allclose(peers.denoise(name, setting, flat), flat, atol=1e-6)
+    grey = noisy[..., :1].astype(np.float32)
+    assert peers.denoise(name, setting, grey).shape == grey.shape
+
+
+def test_constants_are_fitted_on_colour_images(network, tmp_path, monkeypatch, capsys):
+    grey = open_source("shapes", limit_train=8, limit_test=1)
+    arrays = {
+        f"{split}_{kind}": values
+        for split, part in (("train", grey.train), ("test", grey.test))
+        for kind, values in (("x", part.images[..., :1]), ("y", part.labels))
+    }
+    np.savez(tmp_path / "grey.npz", **arrays)
+    monkeypatch.setattr(fit_auto, "Network", lambda options, limit: None)
+    options = ["--dataset", f"npz:{tmp_path / 'grey.npz'}", "--out", str(tmp_path / "auto.json")]
+    assert main(["fit-auto", *network, *options]) == 1
+    assert "expected colour images, got 1 channel" in capsys.readouterr().err
 
 
 def test_work_is_begun_one_ahead_and_handed_out_in_order():

@@ -41,8 +41,8 @@ class AutoLevel:
         included: networks for large images were measured to cope with strong noise better than with what is left of
         it. Infinite for an eye, or for decibels.
       speckle: the rule that is applied first, or None.
-      outlier: how far speckle stands out, at least, as a multiple of the noise level. In strong noise the rule's own
-        contrast is met everywhere, by pixels that are not speckle.
+      outlier: how far speckle stands out, at least, as a multiple of the noise level, be it that of colour or that of
+        brightness. In strong noise the rule's own contrast is met everywhere, by pixels that are not speckle.
       solver: finds the entry times. Whether an edge enters by some time can be told in coarser steps than when it does:
         measured on noisy photographs, those of `isvs.Flow()` gain nothing, and take four times as long.
 
@@ -132,8 +132,11 @@ def despeckle(images: jax.Array, policy: AutoLevel) -> tuple[jax.Array, jax.Arra
     rule = policy.speckle
     if rule is not None:
         # Speckle hides how strong the noise is, and strong noise passes for speckle. What is left after the rule by
-        # itself tells how strong the noise is at least, and that tells what is speckle.
-        at_least = noise_level(remove_speckle(jax.lax.stop_gradient(images), rule))
+        # itself tells how strong the noise is at least, and that tells what is speckle. Brightness has its say too:
+        # noise that all channels share is not seen in colour, and is no speckle either.
+        left = remove_speckle(jax.lax.stop_gradient(images), rule)
+        shared = noise_level(jnp.mean(left, axis=-1, keepdims=True))
+        at_least = jnp.maximum(noise_level(left), shared)
         images = remove_spots(
             images, jnp.maximum(rule.contrast, policy.outlier * at_least), rule.area
         )

@@ -114,6 +114,19 @@ def test_impulses_go():
     assert (gain > 5).all(), gain
 
 
+@pytest.mark.parametrize(("sigma", "by_the_rule_alone"), [(0.04, 0), (0.12, 0.05)])
+def test_noise_that_channels_share_is_left_alone(sigma, by_the_rule_alone):
+    """It is not seen, so nothing is smoothed; and it is not taken for speckle either."""
+    clean = photographs(6, 32)
+    noisy = clean + gaussian_noise(sigma, (*clean.shape[:-1], 1))
+    changed = np.mean(np.asarray(SMOOTH(noisy, "auto")) != noisy)
+    by_the_rule = np.mean(np.asarray(isvs.remove_speckle(noisy)) != noisy)
+    assert changed < 0.02 and by_the_rule >= by_the_rule_alone
+    spot = noisy.copy()
+    spot[:, 9, 9, 1] += 2  # far from all around it
+    assert np.mean(np.asarray(SMOOTH(spot, "auto"))[:, 9, 9, 1] != spot[:, 9, 9, 1]) == 1
+
+
 def test_strong_noise_is_not_taken_for_speckle():
     """Spots go only where they stand out from the noise, and the noise is seen in full."""
     image = np.full((48, 48, 3), 0.5, np.float32) + gaussian_noise(0.12, (48, 48, 3))

@@ -148,5 +148,12 @@ def test_commands_that_do_not_exist_are_noticed(line, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=named)
 def test_links_outside_the_site(page):
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+    for link, place in re.findall(
+        r"\]\((?!https?:)([^)#]+)(?:#([^)]+))?", page.read_text(encoding="utf-8")
+    ):
         assert (page.parent / link).exists(), link
+        if place:
+            text = (page.parent / link).read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings]
+            assert place in slugs, f"{link}#{place}"
